@@ -1,0 +1,60 @@
+# make demo   four simulated Sparks on this machine, made one fleet     make down   all of it away again
+# make test   all tests (ARGS="-k word" for some)                       make check  lint, types, formats
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.NOTPARALLEL:
+
+STEP := toolchain/step
+PYTHON := .venv/bin/python
+STACK ?= lab
+
+.PHONY: help
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+.PHONY: venv
+venv: .venv/made
+
+.venv/made: requirements.txt requirements-dev.txt
+	@toolchain/packages venv
+	@$(STEP) "virtual environment" sh -c '"$$(toolchain/find-python)" -m venv .venv && \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt'
+	@touch $@
+
+.PHONY: toolchain
+toolchain: venv
+	@$(STEP) "Pulumi and its plugins" $(PYTHON) -m toolchain
+
+.PHONY: root
+root:
+	@test "$$(id -u)" -eq 0 || { echo "The lab boots machines: it needs root (sudo make $(MAKECMDGOALS))." >&2; exit 1; }
+
+.PHONY: demo
+demo: root toolchain
+	@toolchain/packages lab
+	@$(STEP) "lab: four nodes" $(PYTHON) -m lab up
+	@$(STEP) "engine image: build" $(PYTHON) -m lab image build
+	@$(STEP) "engine image: load" $(PYTHON) -m lab image load all
+	@$(STEP) "pulumi up" ./pulumiw up -s $(STACK) --yes --skip-preview
+	@./pulumiw stack output -s $(STACK)
+
+.PHONY: down
+down: root toolchain
+	@$(STEP) "pulumi destroy" ./pulumiw destroy -s $(STACK) --yes --skip-preview
+	@$(STEP) "lab: down" $(PYTHON) -m lab down
+
+.PHONY: check
+check: venv
+	@toolchain/packages check
+	@toolchain/check
+
+.PHONY: test
+test: root toolchain
+	@toolchain/packages
+	@$(PYTHON) -m pytest $(ARGS)
+
+# Not the state of stacks (.pulumi-state, .spark-fabric) and not the cache that all checkouts share.
+.PHONY: clean
+clean:
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""Wiring: settings, a look at the nodes, the cluster, the outputs."""
+
+from __future__ import annotations
+
+import pulumi
+
+from components.config import raw_config
+from fleet.loading import load
+from fleet.on_node import lost_nodes
+from fleet.plan import StackName
+from fleet.problems import ProblemsError
+from fleet.survey import OFFLINE, offline, survey
+
+
+def main() -> None:
+    """Raises nothing: problems become one readable error, and then nothing is registered."""
+    stack = StackName(pulumi.get_project(), pulumi.get_stack())
+    try:
+        settings = load(raw_config(without=lost_nodes(stack.stack)))
+        if offline() and not pulumi.runtime.is_dry_run():
+            raise pulumi.RunError(f"{OFFLINE} is for previews without nodes: unset it before `up`")
+        found = survey(settings, stack)
+    except ProblemsError as error:
+        lines = [f"{len(error.problems)} problem(s); nothing was changed:"]
+        lines += [f"  {problem.text()}" for problem in error.problems]
+        raise pulumi.RunError("\n".join(lines)) from None
+    for warning in found.warnings:
+        pulumi.warn(warning.text())
+
+    from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415
+
+    Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group))
+    for name, value in found.outputs().items():
+        pulumi.export(name, value)
+
+
+main()

@@ -1,0 +1,92 @@
+"""The whole fleet, in the order that keeps a running engine's fabric still."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_command import local
+
+from components.engine import Engine, EngineArgs
+from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fleet_check
+from components.image import image_on
+from components.node import Node, NodeArgs
+from components.remote import Owner, digest_only
+from fleet.drift import Drift, Group
+from fleet.on_node import Link
+from fleet.plan import Plan
+
+# Printed once, kept in the state: tells this state's nodes from those of another state with the same names.
+NEW_STATE_ID = "exec python3 -IS -c 'import uuid; print(uuid.uuid4())'"
+
+
+@dataclass(frozen=True)
+class ClusterArgs:
+    """The plan, and what was found of it."""
+
+    plan: Plan
+    links: Mapping[str, Link]
+    drift: Drift
+    group: Group
+
+
+class Cluster(pulumi.ComponentResource):
+    """Everything that one stack manages.
+
+    Images come first: a missing one must not cost a running engine. Then the standstill: whatever is disruptive
+    replaces it, and with it gate and containers; these are deleted first, the stages change in place, and the group
+    starts anew.
+    """
+
+    def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("spark-fabric:components:Cluster", name, None, opts)
+        plan, drift, links = args.plan, args.drift, args.links
+        here = pulumi.ResourceOptions(parent=self)
+        state_id = local.Command("state-id", create=NEW_STATE_ID, opts=here)
+        owner = Owner(plan.stack, plan.settings.fleet.id, state_id.stdout)
+
+        images = []
+        for rank in plan.ranks:
+            image_id = rank.container.image_id if rank.container else None
+            repair = drift.repair(rank.name, "image")
+            images.append(image_on(links[rank.name], plan.settings.engine.image, image_id, owner, repair, self))
+        standstill = digest_only("standstill", plan.standstill, drift.disruptive() or "", self, images)
+
+        nodes = []
+        for node in plan.nodes:
+            repair = drift.repair(node.name, "node")
+            nodes.append(
+                Node(node.name, NodeArgs(links[node.name], owner, node.stages["node"], repair, standstill), here)
+            )
+        staged = {
+            node.name: {stage: node.stages[stage] for stage in ("plane0", "plane1")} for node in plan.nodes
+        }
+        checked = fleet_check(
+            "fabric-staged",
+            FleetCheckArgs(
+                list(links.values()), owner, "check", staged, drift.fabric(), [node.stage for node in nodes]
+            ),
+            self,
+        )
+        planes = [
+            FabricPlanes(
+                f"{node.name}-fabric", FabricPlanesArgs(links[node.name], owner, node.stages, drift, checked), here
+            )
+            for node in plan.nodes
+        ]
+        verify = {node.name: node.verify for node in plan.ranks if node.verify}
+        verified = fleet_check(
+            "fabric-verified",
+            FleetCheckArgs(
+                [links[name] for name in verify],
+                owner,
+                "verify",
+                verify,
+                drift.fabric(),
+                [each.last for each in planes],
+            ),
+            self,
+        )
+        self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, verified), here)
+        self.register_outputs({})

@@ -1,0 +1,30 @@
+"""The stack's configuration as Pulumi hands it over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container
+
+import pulumi
+from pulumi.runtime.config import CONFIG, get_config_env
+
+
+def raw_config(without: Container[str] = ()) -> dict[str, object]:
+    """Every key of this project's namespace, unknown ones included: `pulumi.Config` can only ask for known ones.
+
+    The nodes named in `without` are left out, as if they had never been in the list.
+    """
+    prefix = f"{pulumi.get_project()}:"
+    values = {**get_config_env(), **CONFIG.get()}
+    raw: dict[str, object] = {
+        key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)
+    }
+    nodes = raw.get("nodes")
+    if isinstance(nodes, str):
+        try:
+            nodes = json.loads(nodes)
+        except ValueError:
+            return raw  # the settings say what is wrong with it
+        if isinstance(nodes, list):
+            raw["nodes"] = [node for node in nodes if not (isinstance(node, dict) and node.get("name") in without)]
+    return raw

@@ -1,0 +1,29 @@
+"""The engine's image on one node: loaded while an old engine may still run, and kept at destroy."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_command import local
+
+from components.remote import Owner, on_nodes
+from fleet.on_node import Link
+from fleet.settings import Image
+
+ENSURE = "exec python3 -IS fleet/image.py"
+
+
+def image_on(
+    link: Link, image: Image, image_id: str | None, owner: Owner, repair: str | None, parent: pulumi.Resource
+) -> local.Command:
+    """The resource that makes sure of the image on one node. `repair` says that it is missing although it was there."""
+    return on_nodes(
+        f"{link.name}-image",
+        [link],
+        owner,
+        "image",
+        {link.name: {"ref": image.ref, "id": image_id, "archive": image.archive}},
+        create=ENSURE,
+        update=ENSURE,
+        repair=repair,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )

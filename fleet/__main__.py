@@ -1,0 +1,186 @@
+"""`python -m fleet`: what Pulumi has no verb for.
+
+    status              what every node is, read-only
+    forget NODE         go on without a dead node: out of the state, skipped by every command
+    remember NODE       the node is back: the next `up` takes it in again
+    adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
+    revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
+
+Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `status` found a node that is not `ok`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from fleet import drift, preflight, stackfile, state
+from fleet.facts import parse
+from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
+from fleet.plan import PlanError, StackName, agreed_image, make
+from fleet.probe import probe
+from fleet.problems import ProblemsError
+from fleet.settings import Settings
+from fleet.ssh import links as links_of
+
+OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
+
+
+def status(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """One line per node and stage: `ok`, `drift`, `missing`, `foreign`, `unreachable` or `unknown`."""
+    seen = probe(name, settings.fleet.id, links)
+    lines = [("unreachable", node, why) for node, why in seen.unreachable.items()]
+    problems, warnings = preflight.before_plan(settings, name, seen)
+    lines += [("foreign", one.path, one.text()) for one in problems if one.code == "other-owner"]
+    facts = {node: parse(observed) for node, observed in seen.observed.items()}
+    try:
+        plan = make(settings, facts, name, image_id=agreed_image(settings, facts))
+    except PlanError as error:
+        lines += [("unknown", one.path, one.text()) for one in error.problems if one.code != "not-probed"]
+    else:
+        found = drift.of_fleet(plan, seen.observed)
+        for node in plan.nodes:
+            if node.name not in seen.observed:
+                continue
+            held = (seen.observed[node.name].get("journal") or {}).get("stages") or {}
+            for stage in node.stages:
+                deviates = found.stages.get((node.name, stage))
+                word = "ok" if not deviates else "drift" if stage in held else "missing"
+                lines.append((word, f"{node.name} {stage}", deviates.text() if deviates else ""))
+        group = drift.of_group(plan, seen.observed, new_start="")
+        lines.append(("drift" if group.broken else "ok", "engine", group.broken or f"start {group.start}"))
+    for word, subject, text in lines:
+        print(f"{word:<12} {subject:<20} {text}".rstrip())
+    for warning in warnings:
+        print(f"{'warning':<12} {warning.text()}")
+    return OK if all(word == "ok" for word, _, _ in lines) else NOT_OK
+
+
+def forget(stack: str, node: str) -> int:
+    """Take a dead node out of the state and have every command skip it."""
+    names = state.forget(stack, node)
+    lost = lost_nodes(stack) | {node}
+    listing = folder(stack) / "lost"
+    listing.parent.mkdir(parents=True, exist_ok=True)
+    listing.write_text("".join(f"{name}\n" for name in sorted(lost)))
+    print(f"{node}: {len(names)} resources forgotten: {', '.join(names) or 'none was in the state'}")
+    print(
+        f"Whatever this stack did on {node} is still there. When it is back, either\n"
+        f"  on the node: sudo docker rm -f $(sudo docker ps -aq --filter label=spark-fabric.stack)\n"
+        f"               sudo python3 /var/lib/spark-fabric/{stack}/spark-node.pyz revert\n"
+        f"  or from here, to take it in again: python -m fleet remember {node} -s {stack}, then up"
+    )
+    return OK
+
+
+def remember(stack: str, node: str) -> int:
+    """Take a node off the list of lost ones."""
+    lost = lost_nodes(stack)
+    (folder(stack) / "lost").write_text("".join(f"{name}\n" for name in sorted(lost - {node})))
+    print(f"{node}: {'no longer skipped; run up' if node in lost else 'was not forgotten'}")
+    return OK
+
+
+def _each(
+    name: StackName,
+    settings: Settings,
+    links: Sequence[Link],
+    steps: Sequence[tuple[str, str, dict[str, object]]],
+) -> int:
+    """Run steps (verb, stage, desired) on the nodes that carry this stack's mark, each step on all before the next."""
+    seen = probe(name, settings.fleet.id, links)
+    for why in seen.unreachable.values():
+        print(why, file=sys.stderr)
+    owners = {node: observed.get("owner") or {} for node, observed in seen.observed.items()}
+    label = name.label(settings.fleet.id)
+    ours: list[Link] = []
+    for link in links:
+        owner = owners.get(link.name)
+        if owner and f"{owner['project']}/{owner['stack']}/{owner['fleet_id']}" == label:
+            ours.append(link)
+        elif link.name in owners:
+            print(f"{link.name}: does not carry the mark of {label}; left as it is")
+    worst = 1 if seen.unreachable else 0
+    for verb, stage, desired in steps:
+        requests = {
+            link.name: {
+                "owner": {key: owners[link.name][key] for key in ("project", "stack", "fleet_id", "state_id")},
+                "node": link.name,
+                "stage": stage,
+                "desired": desired,
+                "holder": holder(),
+            }
+            for link in ours
+        }
+        answers: list[Answer] = on_all(verb, name.stack, ours, requests)
+        for answer in answers:
+            told = answer.text.splitlines()[-10:] if answer.status else []
+            told += (answer.result or {}).get("changed") or []
+            print("\n".join(f"{answer.node}: {line}" for line in told or [f"{verb} done"]))
+        worst = max([worst, *(answer.status for answer in answers)])
+        ours = [link for link, answer in zip(ours, answers, strict=True) if not answer.status]
+    return OK if worst == 0 else FAILED
+
+
+def adopt(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Let the next `up` of a state that does not know these nodes take them over."""
+    return _each(name, settings, links, [("adopt", "node", {})])
+
+
+def revert(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Put nodes back without any state: engines first, on all of them, then everything the journals hold."""
+    engines: dict[str, object] = {"name": settings.engine.name or f"spark-fabric-{name.stack}", "action": "remove"}
+    engines["grace"] = settings.engine.stop_grace
+    return _each(name, settings, links, [("engines", "engines", engines), ("revert", "undo", {})])
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    top = argparse.ArgumentParser(
+        prog="python -m fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    for word, nodes in (("status", None), ("forget", 1), ("remember", 1), ("adopt", "*"), ("revert", "*")):
+        command = commands.add_parser(word)
+        command.add_argument("-s", "--stack", required=True)
+        if nodes is not None:
+            command.add_argument("nodes", nargs=nodes, metavar="NODE")
+    return top
+
+
+VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
+    "status": status,
+    "adopt": adopt,
+    "revert": revert,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.command in ("forget", "remember"):
+            return (forget if options.command == "forget" else remember)(options.stack, options.nodes[0])
+        name, settings = stackfile.read(options.stack, without=lost_nodes(options.stack))
+        links, problems = links_of(settings)
+    except ProblemsError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except state.StateError as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    if problems:
+        print(ProblemsError(problems), file=sys.stderr)
+        return USAGE
+    wanted = set(getattr(options, "nodes", [])) or {link.name for link in links}
+    unknown = wanted - {link.name for link in links}
+    if unknown:
+        known = ", ".join(link.name for link in links)
+        print(f"no node {', '.join(sorted(unknown))} in stack {options.stack}; there are {known}", file=sys.stderr)
+        return USAGE
+    return VERBS[options.command](name, settings, [link for link in links if link.name in wanted])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

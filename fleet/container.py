@@ -1,0 +1,64 @@
+"""A rank's container as plain values: everything that docker is told, and nothing about how."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.flags import Flag
+from fleet.scalars import Gpus
+from fleet.settings import Volume
+
+DEVICES = ("/dev/infiniband",)
+CAPABILITIES = ("CAP_IPC_LOCK",)
+ULIMITS = {"memlock": -1, "stack": 64 << 20}
+"""Bytes, soft and hard alike; -1 is no limit. RDMA pins memory."""
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """One rank's container, without the labels that name the group and its start."""
+
+    node: str
+    rank: int
+    name: str
+    image: str
+    image_id: str | None
+    env: Mapping[str, Flag]
+    devices: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    ulimits: Mapping[str, int]
+    shm_size: int
+    privileged: bool
+    gpus: Gpus
+    volumes: tuple[Volume, ...]
+    labels: Mapping[str, str]
+    network_mode: str = "host"
+    ipc_mode: str = "host"
+    restart: str = "no"
+
+    @property
+    def envs(self) -> list[str]:
+        """The environment as docker takes it, sorted by name."""
+        return [f"{name}={flag.value}" for name, flag in sorted(self.env.items())]
+
+    def arguments(self) -> dict[str, Any]:
+        """Everything that makes two containers different, as JSON values."""
+        return {
+            "node": self.node,
+            "rank": self.rank,
+            "name": self.name,
+            "image": self.image,
+            "image_id": self.image_id,
+            "env": self.envs,
+            "devices": list(self.devices),
+            "capabilities": list(self.capabilities),
+            "ulimits": dict(self.ulimits),
+            "shm_size": self.shm_size,
+            "privileged": self.privileged,
+            "gpus": self.gpus.value,
+            "volumes": [volume.model_dump() for volume in self.volumes],
+            "labels": dict(self.labels),
+            "network_mode": self.network_mode,
+            "ipc_mode": self.ipc_mode,
+            "restart": self.restart,
+        }

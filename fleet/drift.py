@@ -1,0 +1,154 @@
+"""What the nodes really are, against what this run wants them to be.
+
+Drift is observed against the desired state of *this* run, never against what was applied last: a run that was killed
+half-way, a setting put back by hand and a foreign edit then look the same, and are repaired the same way. A stage
+that the node's journal does not hold, holds unfinished, or holds with another desired state is drift as well, even
+where nothing on the wire differs: the way back would be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet.plan import NodePlan, Plan
+from node import plane, relay
+from node.digest import digest
+
+Observed = Mapping[str, Any]
+
+DEVIATIONS = {"plane0": plane.deviations, "plane1": plane.deviations, "relay": relay.deviations}
+SHOWN = 4  # deviations named in one resource's diff; the rest are counted
+
+
+@dataclass(frozen=True)
+class StageDrift:
+    """Why one stage of one node is to be applied although its settings may be unchanged."""
+
+    node: str
+    stage: str
+    reasons: tuple[str, ...]
+    disruptive: bool  # the repair would be felt by a running engine: it is stopped first
+
+    def text(self) -> str:
+        """One line for a diff."""
+        more = len(self.reasons) - SHOWN
+        return "; ".join(self.reasons[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """All drift of a fleet. The texts end with what changes at each repair, so that the same drift is seen twice."""
+
+    stages: Mapping[tuple[str, str], StageDrift] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
+
+    def repair(self, node: str, stage: str) -> str | None:
+        """What the update of one stage says; None where nothing deviates."""
+        found = self.stages.get((node, stage))
+        return f"{found.text()} (generation {self.generations.get(node, 0)})" if found else None
+
+    def fabric(self) -> str | None:
+        """What the checks of the whole fabric say when they are to be made once more."""
+        return self._summary([found for found in self.stages.values() if found.stage in DEVIATIONS])
+
+    def disruptive(self) -> str | None:
+        """Why all engines must be stopped first; None where every repair can be made under them."""
+        return self._summary([found for found in self.stages.values() if found.disruptive])
+
+    def _summary(self, found: list[StageDrift]) -> str | None:
+        if not found:
+            return None
+        total = sum(self.generations.values())
+        return "; ".join(f"{one.node} {one.stage}: {one.text()}" for one in found) + f" (generation {total})"
+
+
+def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
+    """The drift of every node that was observed."""
+    stages: dict[tuple[str, str], StageDrift] = {}
+    generations = {}
+    for node in plan.nodes:
+        seen = observed.get(node.name)
+        if seen is None:
+            continue
+        generations[node.name] = int((seen.get("journal") or {}).get("generation") or 0)
+        for stage in node.stages:
+            found = of_stage(node, stage, seen)
+            if found:
+                stages[node.name, stage] = found
+    return Drift(stages, generations)
+
+
+def of_stage(node: NodePlan, stage: str, seen: Observed) -> StageDrift | None:
+    """The drift of one stage of one node; None where it is as desired."""
+    desired = dict(node.stages[stage])
+    record = ((seen.get("journal") or {}).get("stages") or {}).get(stage)
+    look = DEVIATIONS.get(stage)
+    deviations = look(desired, dict(seen)) if look else []
+    reasons = [deviation.text() for deviation in deviations]
+    disruptive = any(deviation.disruptive for deviation in deviations)
+    off = desired.get("state") == "off"
+    if record is None:
+        if off and not reasons:
+            return None
+        reasons = ["not applied on this node"]  # what is missing there is everything
+    elif record["status"] != "applied":
+        reasons.insert(0, f"an earlier change was not finished ({record['status']})")
+        disruptive = True
+    elif record["digest"] != digest(desired) and not reasons:
+        reasons.append("the node's journal holds another desired state")
+    if not reasons:
+        return None
+    return StageDrift(node.name, stage, tuple(reasons), disruptive)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Whether the running engines are one group of this stack, and what the next start is called."""
+
+    broken: str | None
+    start: str
+
+
+def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Group:
+    """Compare all containers of the stack with the ranks that should run.
+
+    `new_start` names the next start if one is needed; it must differ from every earlier one.
+    """
+    reasons: list[str] = []
+    starts: dict[str, str] = {}
+    groups = set()
+    for node in plan.nodes:
+        seen = observed.get(node.name)
+        if seen is None:
+            continue
+        containers = [
+            container
+            for container in (seen.get("docker") or {}).get("containers") or []
+            if container["labels"].get("spark-fabric.stack") == plan.label
+        ]
+        running = [container for container in containers if container["state"] == "running"]
+        if node.rank is None:
+            reasons += [f"{node.name}: has no rank, yet {c['name']} is {c['state']}" for c in containers]
+            continue
+        if len(running) != 1 or len(containers) != 1:
+            states = ", ".join(f"{c['name']} {c['state']}" for c in containers) or "no container"
+            reasons.append(f"rank {node.rank} ({node.name}): {states}")
+            continue
+        labels = running[0]["labels"]
+        starts[node.name] = labels.get("spark-fabric.start", "")
+        groups.add(labels.get("spark-fabric.group", ""))
+        if labels.get("spark-fabric.rank") != str(node.rank):
+            reasons.append(f"{node.name}: runs rank {labels.get('spark-fabric.rank')}, not {node.rank}")
+        if (seen.get("started") or {}).get("start") != starts[node.name]:
+            reasons.append(f"rank {node.rank} ({node.name}): its start was never completed")
+    if len(set(starts.values())) > 1:
+        reasons.append("the ranks are of different starts")
+    if len(groups) > 1:
+        reasons.append("the ranks are of different groups")
+    known = set(starts.values())
+    if reasons:
+        return Group(f"{'; '.join(reasons)} (start {new_start})", new_start)
+    same = known and groups == {plan.group}
+    return Group(None, known.pop() if same else new_start)

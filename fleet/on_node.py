@@ -1,0 +1,254 @@
+"""Run one verb of the node program on some nodes, in parallel: the one way to a node.
+
+This file is the command of every resource that acts on nodes, as `python3 -IS fleet/on_node.py VERB[:ACTION]`:
+standard library only, quick to start, and the same text in every version, so that an upgrade is no change. What
+varies comes in the environment and on standard input:
+
+FLEET_LINKS   JSON list of links, one for each node: name, address, user, port, host key, identity path
+FLEET_OWNER   JSON object: project, stack, fleet_id, state_id
+FLEET_STAGE   the stage that the verb is about
+FLEET_LOST    comma-separated names of nodes to skip, besides those listed in the stack's `lost` file
+stdin         JSON object: node name -> desired state
+
+The node program is packed in memory from `node/` beside this folder and piped to the node, so nothing needs to be
+installed there. Exit status: 0 when all nodes succeeded, else the highest status of a node; 255 means that a node
+could not be reached (`ssh`'s own status).
+"""
+
+from __future__ import annotations
+
+import getpass
+import io
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+UNREACHABLE = 255
+LIMITS_S = {"observe": 10, "verify": 60, "status": 15}  # on the node; everything else has DEFAULT_S
+DEFAULT_S = 180
+# The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
+GRACE_S = 15
+
+# Reads "<length>\n<zip>" from stdin, leaves the rest of stdin to the program, and runs the zip from memory.
+BOOT = (
+    "import os,sys,runpy;i=sys.stdin.buffer;b=i.read(int(i.readline()));f=os.memfd_create('spark-node');"
+    "os.writev(f,[b]);p='/proc/self/fd/%d'%f;sys.argv[0]=p;runpy.run_path(p,run_name='__main__')"
+)
+MAIN = "import sys\nfrom node.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+
+
+@dataclass(frozen=True)
+class Link:
+    """How one node is reached. Holds no secret: `identity` is the path of a key, not the key."""
+
+    name: str
+    address: str
+    user: str
+    port: int
+    host_key: str  # "ssh-ed25519 AAAA…", as in a known_hosts line
+    identity: str = ""  # relative to the checkout, or absolute; empty: what ssh's own configuration and agent offer
+    connect_s: int = 5  # seconds that the node may take to answer
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from one node."""
+
+    node: str
+    status: int
+    result: dict[str, Any] | None
+    text: str  # what the node program, or ssh, said
+
+    @property
+    def reached(self) -> bool:
+        """Whether the node answered at all."""
+        return self.status != UNREACHABLE
+
+
+def pack() -> bytes:
+    """The node program as a zip that Python can run; the same sources give the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        files = {"__main__.py": MAIN.encode()}
+        files |= {f"node/{path.name}": path.read_bytes() for path in sorted((ROOT / "node").glob("*.py"))}
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def folder(stack: str) -> Path:
+    """Where the operator's side keeps what belongs to one stack and is no secret: ssh files, lost nodes."""
+    return ROOT / ".spark-fabric" / stack
+
+
+def ssh_config(stack: str, link: Link) -> Path:
+    """Write the ssh configuration of one node, unless it is there already, and return its path.
+
+    The host key is bound to the node's *name*, so two nodes that swap addresses are refused by ssh itself. The
+    operator's own ssh configuration comes after ours: jump hosts and agents work, and cannot weaken host key checks.
+    """
+    place = folder(stack) / "ssh"
+    known = place / f"{link.name}.known_hosts"
+    lines = [
+        f"# How spark-fabric reaches {link.name}; written anew when the stack's settings change.",
+        f"Host {link.name} {link.address}",
+        f"  HostName {link.address}",
+        f"  HostKeyAlias {link.name}",
+        f"  User {link.user}",
+        f"  Port {link.port}",
+        f'  UserKnownHostsFile "{known}"',
+        "  GlobalKnownHostsFile /dev/null",
+        "  StrictHostKeyChecking yes",
+        "  UpdateHostKeys no",
+        f"  ConnectTimeout {link.connect_s}",
+        "  ServerAliveInterval 5",
+        "  ServerAliveCountMax 3",
+    ]
+    if link.identity:
+        lines += [f'  IdentityFile "{ROOT / Path(link.identity).expanduser()}"', "  IdentitiesOnly yes"]
+    lines += ["Match all", "  Include ~/.ssh/config", "  Include /etc/ssh/ssh_config", ""]
+    _write(known, f"{link.name} {link.host_key}\n")
+    _write(place / f"{link.name}.conf", "\n".join(lines))
+    return place / f"{link.name}.conf"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file at once, and only if it differs: several commands may do so at the same time."""
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def lost_nodes(stack: str) -> set[str]:
+    """Nodes that the operator has given up (`python -m fleet forget`): every command skips them."""
+    named = os.environ.get("FLEET_LOST", "").split(",")
+    listing = folder(stack) / "lost"
+    if listing.exists():
+        named += listing.read_text().split()
+    return {name for name in named if name}
+
+
+def ssh_command(config: Path, link: Link, limit: int, verb: str) -> list[str]:
+    """The command line that runs the node program as root, in at most `limit` seconds."""
+    program = shlex.join(["timeout", "-k", "10", str(limit), "python3", "-IS", "-c", BOOT, verb])
+    remote = f'if [ "$(id -u)" = 0 ]; then exec {program}; fi; exec sudo -n --preserve-env=SSH_CONNECTION {program}'
+    return ["ssh", "-F", str(config), "-o", "BatchMode=yes", "-T", link.name, remote]
+
+
+def _unreachable(link: Link, text: str) -> str:
+    """What ssh said, and what the operator can do about it."""
+    said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
+    where = f"{link.name} ({link.user}@{link.address}:{link.port})"
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text or "Host key verification failed" in text:
+        return (
+            f"{where}: the host key is not the expected one: another machine has this address, or {link.name} was "
+            f"installed anew. Check it at its console, then set nodes[{link.name}].hostKey or your known_hosts file."
+        )
+    if "Permission denied" in text:
+        return f"{where}: {said}. Check ssh.user and ssh.identity, or load the key into your agent."
+    return f"{where}: {said}. Is it on? To go on without it: python -m fleet forget {link.name}"
+
+
+def ask(
+    verb: str, stack: str, link: Link, program: bytes, request: dict[str, Any], limit: float | None = None
+) -> Answer:
+    """Run one verb on one node. Never raises for what a node or the network does.
+
+    `limit` bounds the whole call in seconds; without it the verb's own limit does.
+    """
+    seconds = LIMITS_S.get(verb, DEFAULT_S)
+    command = ssh_command(ssh_config(stack, link), link, seconds, verb)
+    body = b"%d\n%s%s" % (len(program), program, json.dumps(request).encode())
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, err = process.communicate(body, timeout=limit or seconds + GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, err = process.communicate()
+        waited = f"no answer within {limit or seconds + GRACE_S:g} s"
+        return Answer(link.name, UNREACHABLE, None, _unreachable(link, f"{err.decode(errors='replace')}\n{waited}"))
+    text = err.decode(errors="replace").strip()
+    if process.returncode == UNREACHABLE:
+        return Answer(link.name, UNREACHABLE, None, _unreachable(link, text))
+    lines = out.decode(errors="replace").strip().splitlines()
+    try:
+        result = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        result, text = None, f"{text}\n{lines[-1][:500]}".strip()
+    if process.returncode == 0 and result is None:
+        return Answer(link.name, 1, None, text or "the node program gave no answer")
+    return Answer(link.name, process.returncode, result, text)
+
+
+def holder() -> str:
+    """Who asks, for the lock on the node and its journal."""
+    return f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+
+
+def on_all(
+    verb: str, stack: str, links: list[Link], requests: dict[str, dict[str, Any]], limit: float | None = None
+) -> list[Answer]:
+    """Run one verb on many nodes at once; the answers come in the order of the links."""
+    program = pack()
+    with ThreadPoolExecutor(max(1, len(links))) as pool:
+        return list(pool.map(lambda link: ask(verb, stack, link, program, requests[link.name], limit), links))
+
+
+def report(answer: Answer) -> None:
+    """Print what one node said: short lines, each with the node's name in front."""
+    lines = answer.text.splitlines()[-40:] if answer.status else []
+    for line in lines:
+        print(line[:1000] if line.startswith(answer.node) else f"{answer.node}: {line[:1000]}", file=sys.stderr)
+    for key in ("changed", "notes"):
+        for line in (answer.result or {}).get(key) or []:
+            print(f"{answer.node}: {line[:1000]}")
+
+
+def main() -> int:
+    """Entry point of the commands."""
+    verb, _, action = sys.argv[1].partition(":")
+    links = [Link(**link) for link in json.loads(os.environ["FLEET_LINKS"])]
+    owner = json.loads(os.environ["FLEET_OWNER"])
+    text = sys.stdin.read()
+    desired = json.loads(text) if text.strip() else {}
+    lost = lost_nodes(owner["stack"])
+    for link in links:
+        if link.name in lost:
+            print(f"{link.name}: forgotten, skipped")
+    links = [link for link in links if link.name not in lost]
+    requests = {
+        link.name: {
+            "owner": owner,
+            "node": link.name,
+            "stage": os.environ.get("FLEET_STAGE", ""),
+            "desired": {**desired.get(link.name, {}), "action": action} if action else desired.get(link.name),
+            "holder": holder(),
+        }
+        for link in links
+    }
+    answers = on_all(verb, owner["stack"], links, requests)
+    for answer in answers:
+        report(answer)
+    return max((answer.status for answer in answers), default=0)
+
+
+def as_json(links: list[Link]) -> str:
+    """Links as FLEET_LINKS wants them."""
+    return json.dumps([asdict(link) for link in links], sort_keys=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The fleet as text: who is cabled to whom with which addresses, and a table of the nodes."""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.plan import NodePlan, Plan
+from fleet.topology import End, Kind
+
+
+def picture(plan: Plan) -> str:
+    """Nodes, cables, planes, subnets and addresses; as long as the fleet is."""
+    return "\n".join(_ring(plan) if plan.topology.kind is Kind.RING else _switched(plan))
+
+
+def table(plan: Plan) -> str:
+    """One line for each node: rank, management address and port, fabric addresses, RDMA devices, container."""
+    rows = [("rank", "node", "address", "management", *(f"plane {plane}" for plane in plan.planes), "container")]
+    for node in plan.nodes:
+        rank = "-" if node.rank is None else str(node.rank)
+        container = node.container.name if node.container else "leaving"
+        rows.append((rank, node.name, node.address, node.management, *_addresses(plan, node), container))
+    return "\n".join(_columns(rows))
+
+
+def _addresses(plan: Plan, node: NodePlan) -> Iterator[str]:
+    for plane in plan.planes:
+        ports = node.stages[f"plane{plane}"]["ports"]
+        yield ", ".join(
+            f"{port['socket']} {port.get('address', 'off')}" for port in sorted(ports, key=lambda p: p["socket"])
+        )
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _ring(plan: Plan) -> Iterator[str]:
+    """The ring opened at the first rank: its other cable comes back from the bottom along the left edge."""
+    fabric = plan.settings.fabric
+    yield f"ring of {plan.topology.size}, MTU {fabric.mtu}, IP relay {'on' if fabric.ip_relay else 'off'}"
+    rows: list[tuple[str, ...]] = [("", *(f"plane {plane}" for plane in plan.planes))]
+    rank, entered = 0, plan.topology.ends(0)[1]
+    for _ in range(plan.topology.size):
+        rows.append((_box(plan, rank), *("" for _ in plan.planes)))
+        (leave,) = (end for end in plan.topology.ends(rank) if end != entered)
+        segment = plan.topology.segment(leave)
+        (other,) = segment.others(leave)
+        subnets = (str(addresses.subnets[segment.index]) for addresses in plan.planes.values())
+        rows += [_end(plan, leave), (f"  ║  cable {segment.index}", *subnets), _end(plan, other.end)]
+        rank, entered = other.end.rank, other.end
+    lines = _columns(rows)
+    yield f"    {lines[0]}".rstrip()
+    yield f"╭─▶ {lines[1]}"
+    yield from (f"│   {line}" for line in lines[2:-1])
+    yield f"╰───{lines[-1].replace(' ', '─', 1)}   [0] {plan.head.name}"
+
+
+def _end(plan: Plan, end: End) -> tuple[str, ...]:
+    return (f"  {end.socket}", *_at(plan, end))
+
+
+def _at(plan: Plan, end: End) -> Iterator[str]:
+    devices = plan.ranks[end.rank].devices
+    for plane, addresses in plan.planes.items():
+        yield f"{addresses.at(end)} {devices[plane, end.socket].netdev}"
+
+
+def _box(plan: Plan, rank: int) -> str:
+    node = plan.ranks[rank]
+    return f"[{rank}] {node.name}  {node.address}"
+
+
+def _switched(plan: Plan) -> Iterator[str]:
+    """The switch as a bar, a branch for each node."""
+    members = plan.topology.segments[0].members
+    yield f"switched, {plan.topology.size} nodes, MTU {plan.settings.fabric.mtu}"
+    rows = [("switch", *(f"plane {plane}  {each.subnets[0]}" for plane, each in plan.planes.items()))]
+    for member in members:
+        branch = "╰" if member is members[-1] else "├"
+        rows.append((f"{branch}─ {member.end.socket} ─ {_box(plan, member.end.rank)}", *_at(plan, member.end)))
+    yield from _columns(rows)

@@ -1,0 +1,402 @@
+"""The plan: everything that the fleet shall be, as plain values, from settings and facts.
+
+Preview, `up`, `doctor` and tests use this one object. Desired states are the JSON values that the node program takes.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet import flags, netplan, ports, refusals, topology
+from fleet.addressing import BENCHMARK_NETWORK, PlaneAddresses, PortAddress, assign
+from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
+from fleet.facts import Facts
+from fleet.ports import Device
+from fleet.problems import Problem, ProblemsError, config_path
+from fleet.settings import Node, Settings
+from fleet.topology import PLANES, End, Kind, Socket, Topology
+from node.digest import digest
+from node.files import MARK
+
+STAGES = ("node", "plane0", "plane1", "relay")
+DISRUPTIVE = ("node", "plane0", "plane1", "relay")
+"""Stages whose desired state changes only while no engine runs."""
+
+
+class PlanError(ProblemsError):
+    """The settings do not fit the nodes; `problems` has all of it."""
+
+
+@dataclass(frozen=True)
+class StackName:
+    """Which stack: the marks that nodes, files and containers carry."""
+
+    project: str
+    stack: str
+
+    def label(self, fleet_id: str) -> str:
+        """The value of the label `spark-fabric.stack`."""
+        return f"{self.project}/{self.stack}/{fleet_id}"
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One node, with its desired state for each stage.
+
+    A leaving node has no rank, nothing to verify and no container, and its stages are off.
+    """
+
+    name: str
+    address: str
+    rank: int | None
+    management: str
+    devices: Mapping[tuple[int, Socket], Device]
+    stages: Mapping[str, dict[str, Any]]
+    verify: dict[str, Any] | None = None
+    container: ContainerPlan | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the node has a rank."""
+        return self.rank is not None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The fleet. `nodes` are in the order of the config, without those that the operator has given up."""
+
+    settings: Settings
+    stack: StackName
+    topology: Topology
+    planes: Mapping[int, PlaneAddresses]
+    nodes: tuple[NodePlan, ...]
+    standstill: str
+    group: str
+    warnings: tuple[Problem, ...] = field(default=())
+
+    @property
+    def ranks(self) -> tuple[NodePlan, ...]:
+        """The active nodes in rank order."""
+        return tuple(node for node in self.nodes if node.active)
+
+    @property
+    def head(self) -> NodePlan:
+        """Rank 0."""
+        return self.ranks[0]
+
+    @property
+    def label(self) -> str:
+        """The value of the label `spark-fabric.stack`."""
+        return self.stack.label(self.settings.fleet.id)
+
+    @property
+    def container_name(self) -> str:
+        """The container's name, the same on every node."""
+        return self.settings.engine.name or f"spark-fabric-{self.stack.stack}"
+
+    @property
+    def containers(self) -> tuple[ContainerPlan, ...]:
+        """The ranks' containers, head first."""
+        return tuple(node.container for node in self.ranks if node.container)
+
+    @property
+    def image(self) -> dict[str, str | None]:
+        """What every rank's node must have: reference, id and the operator's archive."""
+        image = self.settings.engine.image
+        return {"ref": image.ref, "id": self.containers[0].image_id, "archive": image.archive}
+
+    @property
+    def staged(self) -> dict[str, dict[str, Any]]:
+        """By node: both planes' desired states, to be tried together before anything is written."""
+        return {
+            node.name: {"stages": {stage: node.stages[stage] for stage in ("plane0", "plane1")}} for node in self.nodes
+        }
+
+    @property
+    def verify(self) -> dict[str, dict[str, Any]]:
+        """By node: what is checked once all planes are applied."""
+        return {node.name: node.verify for node in self.ranks if node.verify}
+
+    @property
+    def api_url(self) -> str:
+        """Where the OpenAI-compatible API answers."""
+        return f"http://{self.head.address}:{self.settings.engine.port}"
+
+
+def make(
+    settings: Settings, facts: Mapping[str, Facts] | None, stack: StackName, *, image_id: str | None = None
+) -> Plan:
+    """Plan the fleet. `facts` by node name; None plans without nodes, with the usual device names.
+
+    `image_id` is the image id that every rank shall run; where it is not given, the id that all nodes agree on.
+    Raises PlanError with every problem of every node.
+    """
+    return _Planner(settings, facts, stack, image_id).plan()
+
+
+def agreed_image(settings: Settings, facts: Mapping[str, Facts]) -> str | None:
+    """The id of the configured image on the active nodes that have it; None when they differ or none has it."""
+    ref = settings.engine.image.ref
+    seen = [facts[node.name].images for node in settings.ranks if node.name in facts]
+    ids = {images[ref] for images in seen if ref in images}
+    return ids.pop() if len(ids) == 1 else None
+
+
+def shape(settings: Settings) -> Topology:
+    """The topology of the active nodes."""
+    if settings.fabric.topology is Kind.RING:
+        return topology.ring(len(settings.ranks), settings.fabric.cabling)
+    return topology.switched(len(settings.ranks), settings.fabric.port)
+
+
+class _Planner:
+    def __init__(
+        self, settings: Settings, facts: Mapping[str, Facts] | None, stack: StackName, image_id: str | None
+    ) -> None:
+        self.settings, self.facts, self.stack = settings, facts or {}, stack
+        self.probed = facts is not None
+        self.image_id = image_id or agreed_image(settings, self.facts)
+        self.problems: list[Problem] = []
+        self.ranks = settings.ranks
+        self.topology = shape(settings)
+        fabric = settings.fabric
+        self.planes = {
+            plane: assign(self.topology, plane, fabric.planes[plane].pool, far_routes=fabric.ip_relay)
+            for plane in fabric.on
+        }
+        self.rank = {node.name: rank for rank, node in enumerate(self.ranks)}
+        self.devices = {node.name: self._devices(index, node) for index, node in enumerate(settings.nodes)}
+
+    def plan(self) -> Plan:
+        if self.probed:
+            self._check()
+        if self.problems:
+            raise PlanError(self.problems)
+        nodes = tuple(self._node(node) for node in self.settings.nodes)
+        ranks = [node for node in nodes if node.active]
+        table = [[node.name, node.address, self._machine(node.name)] for node in ranks]
+        desired = {node.name: {stage: node.stages[stage] for stage in DISRUPTIVE} for node in ranks}
+        containers = [node.container.arguments() for node in ranks if node.container]
+        return Plan(
+            settings=self.settings,
+            stack=self.stack,
+            topology=self.topology,
+            planes=self.planes,
+            nodes=nodes,
+            standstill=digest({"ranks": table, "desired": {name: _bare(stages) for name, stages in desired.items()}}),
+            group=digest({"ranks": table, "image": self.image_id, "containers": containers}),
+            warnings=tuple(self._warnings()),
+        )
+
+    def _machine(self, name: str) -> str | None:
+        facts = self.facts.get(name)
+        return facts.machine_id if facts else None
+
+    def _devices(self, index: int, node: Node) -> dict[tuple[int, Socket], Device]:
+        """The node's ports of both planes. Only those of planes that are on must be there."""
+        facts = self.facts.get(node.name)
+        found: dict[tuple[int, Socket], Device] = {}
+        for plane in PLANES:
+            for socket in self.topology.sockets:
+                if facts is None:
+                    found[plane, socket] = ports.usual(node, plane, socket)
+                    continue
+                device = ports.find(node, index, facts, plane, socket)
+                if isinstance(device, Device):
+                    found[plane, socket] = device
+                elif node.active and plane in self.planes:
+                    self.problems.append(device)
+        named = ((f"plane {plane} {socket}", device) for (plane, socket), device in found.items())
+        self.problems.extend(ports.clashes(node, named))
+        return found
+
+    def _check(self) -> None:
+        self.problems.extend(refusals.not_probed(self.ranks, self.facts))
+        self.problems.extend(refusals.copies(self.ranks, self.facts))
+        subnets = {subnet: plane for plane, addresses in self.planes.items() for subnet in addresses.subnets}
+        for node in self.ranks:
+            if node.name in self.facts:
+                layout = refusals.Layout(subnets, self._here(node.name))
+                self.problems.extend(refusals.overlaps(node, self.facts[node.name], layout))
+
+    def _here(self, name: str) -> dict[str, PortAddress]:
+        """What the plan puts on each of a node's network devices, as far as these were found."""
+        here = {}
+        for plane, end in self._ends(name):
+            device = self.devices[name].get((plane, end.socket))
+            if device:
+                here[device.netdev] = self.planes[plane].ports[end]
+        return here
+
+    def _ends(self, name: str) -> Iterator[tuple[int, End]]:
+        """The planned ends of an active node in all planes that are on, plane 0 first."""
+        for plane in self.planes:
+            for end in self.topology.ends(self.rank[name]):
+                yield plane, end
+
+    def _device(self, plane: int, end: End) -> tuple[str, Device]:
+        name = self.ranks[end.rank].name
+        return name, self.devices[name][plane, end.socket]
+
+    def _management(self, node: Node) -> str:
+        facts = self.facts.get(node.name)
+        return (facts.holding(node.address) or facts.ssh_netdev if facts else None) or ports.USUAL_MANAGEMENT
+
+    def _node(self, node: Node) -> NodePlan:
+        rank = self.rank.get(node.name)
+        stages: dict[str, dict[str, Any]] = {
+            "node": {"name": node.name, "rank": rank, "members": [each.name for each in self.ranks]}
+        }
+        for plane in PLANES:
+            on = rank is not None and plane in self.planes
+            stages[f"plane{plane}"] = self._plane(node, plane) if on else self._off(node, plane)
+        stages["relay"] = self._relay(node)
+        return NodePlan(
+            name=node.name,
+            address=str(node.address),
+            rank=rank,
+            management=self._management(node),
+            devices=self.devices[node.name],
+            stages=stages,
+            verify=self._verify(node) if rank is not None else None,
+            container=self._container(node, rank) if rank is not None else None,
+        )
+
+    def _plane(self, node: Node, plane: int) -> dict[str, Any]:
+        planned, notes = [], {}
+        for end in self.topology.ends(self.rank[node.name]):
+            _, device = self._device(plane, end)
+            port = self.planes[plane].ports[end]
+            planned.append(
+                {
+                    "socket": end.socket.value,
+                    "netdev": device.netdev,
+                    "hca": device.hca,
+                    "address": str(port.interface),
+                    "mtu": self.settings.fabric.mtu,
+                    "routes": [{"to": str(route.to), "via": str(route.via)} for route in port.routes],
+                }
+            )
+            notes[device.netdev] = self._wire(plane, end)
+        planned.sort(key=lambda port: str(port["netdev"]))
+        header = (
+            f"{MARK}: plane {plane} of {node.name}, stack {self.stack.label(self.settings.fleet.id)}.",
+            "A hand edit shows as drift in the preview; `pulumi destroy` takes this file away.",
+        )
+        return {
+            "state": "on",
+            "plane": plane,
+            "file": netplan.path(plane),
+            "text": netplan.render(header, planned, notes),
+            "ports": planned,
+        }
+
+    def _wire(self, plane: int, end: End) -> str:
+        segment = self.topology.segment(end)
+        if self.topology.kind is Kind.SWITCHED:
+            return f"{end.socket}, to the switch"
+        (other,) = segment.others(end)
+        name, device = self._device(plane, other.end)
+        return f"{end.socket}, cable {segment.index} to {name} {device.netdev}"
+
+    def _off(self, node: Node, plane: int) -> dict[str, Any]:
+        return {
+            "state": "off",
+            "plane": plane,
+            "file": netplan.path(plane),
+            "ports": sorted(
+                (
+                    {"socket": socket.value, "netdev": device.netdev, "hca": device.hca}
+                    for (of, socket), device in self.devices[node.name].items()
+                    if of == plane
+                ),
+                key=lambda port: port["netdev"],
+            ),
+        }
+
+    def _relay(self, node: Node) -> dict[str, Any]:
+        if node.name not in self.rank or not self.settings.fabric.ip_relay or self.topology.kind is Kind.SWITCHED:
+            return {"state": "off"}
+        ends = self.topology.ends(self.rank[node.name])
+        return {"state": "on", "pairs": [[self._device(plane, end)[1].netdev for end in ends] for plane in self.planes]}
+
+    def _verify(self, node: Node) -> dict[str, Any]:
+        checked = []
+        for plane, end in self._ends(node.name):
+            _, device = self._device(plane, end)
+            addresses, segment = self.planes[plane], self.topology.segment(end)
+            peers = []
+            for other in segment.others(end):
+                name, far = self._device(plane, other.end)
+                peers.append(
+                    {"node": name, "netdev": far.netdev, "address": str(addresses.at(other.end)), "mac": far.mac}
+                )
+            checked.append(
+                {
+                    "netdev": device.netdev,
+                    "hca": device.hca,
+                    "plane": plane,
+                    "cable": segment.index if self.topology.kind is Kind.RING else None,
+                    "address": str(addresses.ports[end].interface),
+                    "mtu": self.settings.fabric.mtu,
+                    "peers": peers,
+                }
+            )
+        return {"ports": checked, "far": list(self._far(node)), "gid": True}
+
+    def _far(self, node: Node) -> Iterator[dict[str, str]]:
+        """Addresses that answer only if another node forwards: those on far subnets that the next hop does not own."""
+        if not self.settings.fabric.ip_relay:
+            return
+        for addresses in self.planes.values():
+            for index, hop in sorted(self.topology.hops[self.rank[node.name]].items()):
+                for member in self.topology.segments[index].members:
+                    if member.end.rank != hop.via.rank:
+                        far = self.ranks[member.end.rank].name
+                        yield {"address": str(addresses.at(member.end)), "node": far}
+
+    def _container(self, node: Node, rank: int) -> ContainerPlan:
+        engine = self.settings.engine
+        hcas = [self._device(plane, end)[1].hca for plane, end in self._ends(node.name)]
+        return ContainerPlan(
+            node=node.name,
+            rank=rank,
+            name=engine.name or f"spark-fabric-{self.stack.stack}",
+            image=engine.image.ref,
+            image_id=self.image_id,
+            env=flags.environment(self.settings, rank, hcas, self._management(node)),
+            devices=DEVICES,
+            capabilities=CAPABILITIES,
+            ulimits=ULIMITS,
+            shm_size=engine.shm_size,
+            privileged=engine.privileged,
+            gpus=engine.gpus,
+            volumes=tuple(engine.volumes),
+            labels={"spark-fabric.stack": self.stack.label(self.settings.fleet.id), "spark-fabric.rank": str(rank)},
+        )
+
+    def _warnings(self) -> Iterator[Problem]:
+        for plane in self.planes:
+            pool = self.settings.fabric.planes[plane].pool
+            if pool.overlaps(BENCHMARK_NETWORK):
+                yield Problem(
+                    "benchmark-pool",
+                    config_path(("fabric", f"plane{plane}", "pool")),
+                    f"is {pool}, inside {BENCHMARK_NETWORK}",
+                    "another network",
+                    "Local proxies hand out fake DNS answers from that range.",
+                )
+        first = self.settings.nodes[0]
+        if not first.active:
+            yield Problem(
+                "head-leaves",
+                config_path(("nodes", 0, "state")),
+                f"is leaving, so {self.ranks[0].name} becomes the head",
+                "clients to follow",
+                f"The API moves to {self.ranks[0].address}.",
+            )
+
+
+def _bare(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Desired states without rendered text: a changed comment changes no digest."""
+    return {stage: {key: value for key, value in desired.items() if key != "text"} for stage, desired in stages.items()}

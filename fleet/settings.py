@@ -1,0 +1,484 @@
+"""The whole stack config: every key, its default, its meaning, and every rule about it.
+
+Rules about one value are in `scalars.py`; rules between values stand here, in the `rules` method of the model that
+holds them. `loading.load` is the only door.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fleet import scalars
+from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
+from fleet.problems import Loc, Problem, config_path, shown
+from fleet.scalars import GpuChoice, Gpus, State, choice
+from fleet.topology import FIRST_HOST, RING_MINIMUM, SWITCHED_MINIMUM, Cabling, Kind, Socket
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule between values that does not hold. `also` are the other values that took part in it."""
+
+    code: str
+    loc: Loc
+    seen: str
+    wanted: str
+    hint: str
+    also: tuple[Loc, ...] = ()
+
+    def problem(self) -> Problem:
+        """The same, with the path as the operator writes it."""
+        return Problem(self.code, config_path(self.loc), self.seen, self.wanted, self.hint)
+
+    def under(self, *prefix: str | int) -> "Broken":
+        """The same, seen from the model that holds this one."""
+        return replace(self, loc=(*prefix, *self.loc), also=tuple((*prefix, *loc) for loc in self.also))
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+
+class PortNames(_Model):
+    """The devices of one port in one plane."""
+
+    netdev: scalars.Netdev | None = Field(None, description="Network device, such as `enp1s0f0np0`.")
+    hca: scalars.Word | None = Field(None, description="RDMA device, such as `rocep1s0f0`.")
+
+
+class PlanePorts(_Model):
+    """The ports of one plane."""
+
+    f0: PortNames = Field(PortNames(), description="The port with PCI function 0.")
+    f1: PortNames = Field(PortNames(), description="The port with PCI function 1.")
+
+
+class NodePorts(_Model):
+    """Device names of one node, where they cannot be found by PCI domain and function."""
+
+    plane0: PlanePorts = Field(PlanePorts(), description="Plane 0, PCI domain 0000.")
+    plane1: PlanePorts = Field(PlanePorts(), description="Plane 1, PCI domain 0002.")
+
+    def names(self, plane: int, socket: Socket) -> PortNames:
+        """What the operator says about one port."""
+        of_plane = self.plane0 if plane == 0 else self.plane1
+        return of_plane.f0 if socket is Socket.F0 else of_plane.f1
+
+    def rules(self) -> Iterator[Broken]:
+        """No device belongs to two ports."""
+        seen: dict[str, Loc] = {}
+        for plane in (0, 1):
+            for socket in Socket:
+                names = self.names(plane, socket)
+                for kind, name in (("netdev", names.netdev), ("hca", names.hca)):
+                    loc: Loc = (f"plane{plane}", socket.value, kind)
+                    if name is None:
+                        continue
+                    if name in seen:
+                        yield Broken(
+                            "device-twice",
+                            loc,
+                            f'is "{name}" as at {".".join(map(str, seen[name]))}',
+                            "another device for each port",
+                            "Correct one of the two.",
+                            (seen[name],),
+                        )
+                    seen.setdefault(name, loc)
+
+
+class NodeSsh(_Model):
+    """SSH of one node, where it differs from the others."""
+
+    user: scalars.User | None = Field(None, description="Login name; as `ssh.user` where left out.")
+    port: Annotated[scalars.Whole, Field(ge=1, le=65535)] | None = Field(
+        None, description="TCP port; as `ssh.port` where left out."
+    )
+    identity: scalars.Path | None = Field(None, description="Private key file; as `ssh.identity` where left out.")
+
+
+class Node(_Model):
+    """One DGX Spark."""
+
+    name: scalars.Label = Field(description="Name of the node in resources, messages and `ssh`. Unique.")
+    address: scalars.Address = Field(description="Address of the management port; not a fabric address. Unique.")
+    state: Annotated[State, choice(State)] = Field(
+        State.ACTIVE,
+        description="`leaving` takes the node out of the fleet: `up` with it, then remove the entry and `up` again.",
+    )
+    host_key: scalars.HostKey | None = Field(
+        None, description="Public SSH host key, `ssh-ed25519 AAAA…`. Without it the key comes from `ssh.knownHosts`."
+    )
+    ssh: NodeSsh = Field(NodeSsh(), description="What differs from `ssh` on this node.")
+    ports: NodePorts = Field(
+        NodePorts(), description="Device names, where they cannot be read from PCI domain and function number."
+    )
+
+    @property
+    def active(self) -> bool:
+        """Whether the node has a rank."""
+        return self.state is State.ACTIVE
+
+
+class Ssh(_Model):
+    """How to reach the nodes. The system's `ssh` is used, with a config that is generated from this."""
+
+    user: scalars.User = Field(description="Login name on the nodes; needs `sudo` without a password, or is root.")
+    port: scalars.Whole = Field(22, ge=1, le=65535, description="TCP port of sshd.")
+    identity: scalars.Path | None = Field(
+        None,
+        description="Private key file; `~` is your home, relative paths start at the stack file. "
+        "Without it: the agent's keys and ssh's own.",
+    )
+    known_hosts: scalars.Path = Field(
+        "~/.ssh/known_hosts",
+        description="Known-hosts file with the nodes' keys, by address or name. Keys are always checked.",
+    )
+    connect_timeout: scalars.Whole = Field(
+        5, ge=1, le=60, description="How long a node may take to answer.", json_schema_extra={"unit": "s"}
+    )
+
+
+class Fleet(_Model):
+    """Which fleet this is."""
+
+    id: scalars.Label = Field(
+        "default",
+        description="Mark on each node, beside project and stack: another fleet's stack of the same name is refused. "
+        "Choose your own where several people run stacks.",
+    )
+
+
+class Plane(_Model):
+    """One plane of the fabric: the functions of all ports in one PCI domain."""
+
+    enabled: scalars.Switch = Field(True, description="Off takes addresses and routes of this plane away.")
+    pool: scalars.Pool = Field(description=f"Network that is cut into one /{SUBNET_PREFIX} for each cable or rail.")
+
+
+def _plane(pool: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: {"pool": pool, **value} if isinstance(value, Mapping) else value)
+
+
+class Fabric(_Model):
+    """Cabling and addresses."""
+
+    topology: Annotated[Kind, choice(Kind)] = Field(
+        Kind.RING,
+        description="`ring`: a cable from each node to the next. `switched`: one port of each node on a switch.",
+    )
+    cabling: Annotated[Cabling, choice(Cabling)] = Field(
+        Cabling.RING, description="Ring only. `ring`: rank k's f0 leads to rank k+1's f1. `reversed`: to rank k-1's f1."
+    )
+    port: Annotated[Socket, choice(Socket)] = Field(
+        Socket.F0, description="Switched only. The QSFP port that is on the switch; `f0` is PCI function 0."
+    )
+    mtu: scalars.Whole = Field(
+        9000, ge=1500, le=9978, description="MTU of every fabric port.", json_schema_extra={"unit": "bytes"}
+    )
+    plane0: Annotated[Plane, _plane("10.10.0.0/16")] = Field(
+        default_factory=lambda: Plane.model_validate({"pool": "10.10.0.0/16"}), description="Plane 0, PCI domain 0000."
+    )
+    plane1: Annotated[Plane, _plane("10.20.0.0/16")] = Field(
+        default_factory=lambda: Plane.model_validate({"pool": "10.20.0.0/16"}), description="Plane 1, PCI domain 0002."
+    )
+    ip_relay: scalars.Switch = Field(
+        True,
+        description="Ring only. Plain IP between nodes that share no cable: routes, `ip_forward`, firewall accepts. "
+        "Neither RoCE nor the mesh uses this path.",
+    )
+
+    @property
+    def planes(self) -> Mapping[int, Plane]:
+        """Both planes, by number."""
+        return {0: self.plane0, 1: self.plane1}
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        """Numbers of the enabled planes."""
+        return tuple(number for number, plane in self.planes.items() if plane.enabled)
+
+    def rules(self) -> Iterator[Broken]:
+        """Planes are disjoint and at least one is on; no key of the other topology is set."""
+        if not self.on:
+            yield Broken(
+                "no-plane",
+                ("plane0", "enabled"),
+                "is off as plane1.enabled is",
+                "at least one plane on",
+                "Use `pulumi destroy` to take the fabric away.",
+                (("plane1", "enabled"),),
+            )
+        if self.plane0.pool.overlaps(self.plane1.pool):
+            yield Broken(
+                "pools-overlap",
+                ("plane1", "pool"),
+                f"is {self.plane1.pool} and overlaps plane0.pool {self.plane0.pool}",
+                "a pool of its own for each plane",
+                "Choose another network for one of the two.",
+                (("plane0", "pool"),),
+            )
+        foreign = {"cabling": Kind.RING, "ip_relay": Kind.RING, "port": Kind.SWITCHED}
+        for name in sorted(self.model_fields_set & set(foreign)):
+            harmless = name == "ip_relay" and not self.ip_relay
+            if self.topology is not foreign[name] and not harmless:
+                yield Broken(
+                    "wrong-topology",
+                    (to_camel(name),),
+                    f"is set on a {self.topology} fabric",
+                    f"it on a {foreign[name]} only",
+                    "Remove the key, or correct fabric.topology.",
+                    (("topology",),),
+                )
+
+
+class Image(_Model):
+    """The engine's image."""
+
+    ref: scalars.ImageRef = Field(description="Image reference. A digest pins it; a tag is resolved on the nodes.")
+    archive: scalars.Path | None = Field(
+        None,
+        description="`docker save` archive that is loaded where the image is missing. "
+        "Without it every node has the image already, with one id.",
+    )
+
+
+class Volume(_Model):
+    """A folder or docker volume of the node in the container. Written as `SOURCE:/TARGET[:ro]`."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+def _volume(value: object) -> object:
+    wanted = "/FOLDER:/TARGET, optionally with :ro"
+    if not isinstance(value, str):
+        raise scalars.wrong("not-a-volume", wanted, "Write it as one text.")
+    source, _, rest = value.partition(":")
+    target, _, mode = rest.partition(":")
+    named = scalars.CONTAINER_NAME.fullmatch(source) is not None
+    if not (source.startswith("/") or named) or not target.startswith("/") or mode not in ("", "ro", "rw"):
+        raise scalars.wrong(
+            "not-a-volume", wanted, "Both paths are absolute; the source may be a docker volume's name."
+        )
+    return {"source": source, "target": target.rstrip("/") or "/", "readOnly": mode == "ro"}
+
+
+OWNED_ENV = {
+    "NNODES": "nodes",
+    "NODE_RANK": "the order of nodes",
+    "TP_SIZE": "nodes",
+    "EP_SIZE": "engine.epSize",
+    "DIST_INIT_ADDR": "nodes[0].address and engine.distPort",
+    "HOST": "engine.listen",
+    "SERVER_PORT": "engine.port",
+    "SERVED_MODEL_NAME": "engine.servedModelName",
+    "VLLM_HOST_IP": "nodes[].address",
+    "HOST_IP": "nodes[].address",
+    "NCCL_IB_HCA": "fabric (and nodes[].ports)",
+    "NCCL_SOCKET_IFNAME": "nodes[].address",
+    "GLOO_SOCKET_IFNAME": "nodes[].address",
+}
+"""Container variables that follow from other settings, and which."""
+
+
+EVERYWHERE = IPv4Address(0)
+
+
+class Engine(_Model):
+    """The inference engine: one container on each node."""
+
+    image: Annotated[Image, BeforeValidator(lambda value: {"ref": value} if isinstance(value, str) else value)] = Field(
+        description="Image reference, or `{ref, archive}`."
+    )
+    name: scalars.ContainerName | None = Field(
+        None, description="Container name on every node. Without it: `spark-fabric-<stack>`."
+    )
+    port: scalars.Whole = Field(8888, ge=1, le=65535, description="TCP port of the OpenAI-compatible API on the head.")
+    dist_port: scalars.Whole = Field(20000, ge=1, le=65535, description="TCP port of the rendezvous on the head.")
+    listen: scalars.Listen = Field(EVERYWHERE, description="Address the API listens on.")
+    served_model_name: scalars.Word = Field("deepseek-v4.1-flash", description="Model name in the API.")
+    ep_size: Annotated[scalars.Whole, Field(ge=1)] | None = Field(
+        None,
+        description="Expert-parallel size; divides the number of ranks. "
+        "Without it: 2 where that divides it, else the number of ranks.",
+    )
+    env: dict[scalars.EnvName, scalars.EnvValue] = Field(
+        {},
+        description="Container variables of all ranks, added or replaced; not those that follow from other keys.",
+    )
+    head_env: dict[scalars.EnvName, scalars.EnvValue] = Field(
+        {}, description="The same for rank 0 only; wins over `env`."
+    )
+    privileged: scalars.Switch = Field(
+        False, description="Run privileged. The default gives `/dev/infiniband` and CAP_IPC_LOCK."
+    )
+    gpus: GpuChoice = Field(
+        Gpus.REQUEST, description="`request`: docker's GPU request. `cdi`: CDI devices. `off`: no GPU."
+    )
+    shm_size: scalars.Size = Field(
+        32 << 30, description="Shared memory, with unit.", json_schema_extra={"unit": "k, m, g or t"}
+    )
+    stop_grace: scalars.Whole = Field(
+        30, ge=1, le=600, description="Time between SIGTERM and SIGKILL.", json_schema_extra={"unit": "s"}
+    )
+    ready_timeout: scalars.Whole = Field(
+        3600,
+        ge=10,
+        le=86400,
+        description="How long the engine may take until the API is healthy.",
+        json_schema_extra={"unit": "s"},
+    )
+    volumes: list[Annotated[Volume, BeforeValidator(_volume)]] = Field(
+        [], description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`."
+    )
+
+    def rules(self) -> Iterator[Broken]:
+        """Ports differ, mount points differ, and no variable is set that another key decides."""
+        if self.port == self.dist_port:
+            yield Broken(
+                "port-twice",
+                ("distPort",),
+                f"is {self.dist_port} as engine.port is",
+                "two different ports",
+                "Choose another engine.distPort.",
+                (("port",),),
+            )
+        for where, env in (("env", self.env), ("headEnv", self.head_env)):
+            for name in env:
+                if name in OWNED_ENV:
+                    yield Broken(
+                        "env-owned",
+                        (where, name),
+                        "is set by hand",
+                        f"it to follow from {OWNED_ENV[name]}",
+                        "Remove it here and set that.",
+                    )
+        seen: dict[str, int] = {}
+        for index, volume in enumerate(self.volumes):
+            if volume.target in seen:
+                yield Broken(
+                    "mount-twice",
+                    ("volumes", index),
+                    f"mounts at {volume.target} as volumes[{seen[volume.target]}] does",
+                    "one source for each target",
+                    "Change one of the targets.",
+                    (("volumes", seen[volume.target]),),
+                )
+            seen.setdefault(volume.target, index)
+
+
+class Settings(_Model):
+    """The configuration of one stack, which is one fleet."""
+
+    nodes: list[Node] = Field(description="The nodes in tensor-parallel rank order, head first.")
+    ssh: Ssh = Field(description="How to reach the nodes.")
+    engine: Engine = Field(description="The inference engine.")
+    fabric: Fabric = Field(Fabric(), description="Cabling and addresses.")
+    fleet: Fleet = Field(Fleet(), description="Which fleet this is.")
+
+    @property
+    def ranks(self) -> tuple[Node, ...]:
+        """The active nodes; the position is the rank."""
+        return tuple(node for node in self.nodes if node.active)
+
+    @property
+    def leaving(self) -> tuple[Node, ...]:
+        """The nodes on their way out."""
+        return tuple(node for node in self.nodes if not node.active)
+
+    def rules(self) -> Iterator[Broken]:
+        """Everything that holds between the parts."""
+        yield from (broken.under("fabric") for broken in self.fabric.rules())
+        yield from (broken.under("engine") for broken in self.engine.rules())
+        for index, node in enumerate(self.nodes):
+            yield from (broken.under("nodes", index, "ports") for broken in node.ports.rules())
+        yield from self._unique()
+        yield from self._sizes()
+        yield from self._apart()
+
+    def _unique(self) -> Iterator[Broken]:
+        for key in ("name", "address", "host_key"):
+            seen: dict[object, int] = {}
+            for index, node in enumerate(self.nodes):
+                value = getattr(node, key)
+                if value is None:
+                    continue
+                if value in seen:
+                    first = seen[value]
+                    yield Broken(
+                        f"{to_camel(key)}-twice".lower(),
+                        ("nodes", index, to_camel(key)),
+                        f"is {shown(str(value))} as nodes[{first}].{to_camel(key)} is",
+                        "a different one for each node",
+                        "Correct one of the two.",
+                        (("nodes", first, to_camel(key)),),
+                    )
+                seen.setdefault(value, index)
+
+    def _sizes(self) -> Iterator[Broken]:
+        size, kind = len(self.ranks), self.fabric.topology
+        least = RING_MINIMUM if kind is Kind.RING else SWITCHED_MINIMUM
+        if size < least:
+            yield Broken(
+                "too-few-nodes",
+                ("nodes",),
+                f"has {size} active",
+                f"at least {least} for a {kind} fabric",
+                "Add nodes, or set fabric.topology: switched." if size == 2 else "Add nodes.",
+                (("fabric", "topology"),),
+            )
+            return
+        if self.engine.ep_size is not None and size % self.engine.ep_size:
+            yield Broken(
+                "ep-size",
+                ("engine", "epSize"),
+                f"is {self.engine.ep_size} with {size} ranks",
+                f"a divisor of {size}",
+                "Leave it out for the default.",
+                (("nodes",),),
+            )
+        for number, plane in self.fabric.planes.items():
+            loc: Loc = ("fabric", f"plane{number}", "pool")
+            if kind is Kind.RING and plane.enabled and subnets_in(plane.pool) < size:
+                yield Broken(
+                    "pool-too-small",
+                    loc,
+                    f"is {plane.pool}, {subnets_in(plane.pool)} subnets of /{SUBNET_PREFIX}",
+                    f"one for each of {size} cables",
+                    f"Use a /{SUBNET_PREFIX - (size - 1).bit_length()} or larger.",
+                    (("nodes",),),
+                )
+            if (
+                kind is Kind.SWITCHED
+                and plane.enabled
+                and (subnets_in(plane.pool) < 1 or FIRST_HOST + size - 1 > LAST_HOST)
+            ):
+                yield Broken(
+                    "pool-too-small",
+                    loc,
+                    f"is {plane.pool}",
+                    f"a /{SUBNET_PREFIX} with a host for each of {size} nodes",
+                    f"Use a /{SUBNET_PREFIX}; a rail has room for {LAST_HOST - FIRST_HOST + 1} nodes.",
+                    (("nodes",),),
+                )
+
+    def _apart(self) -> Iterator[Broken]:
+        """No management address lies in a fabric pool."""
+        for number, plane in self.fabric.planes.items():
+            inside = [index for index, node in enumerate(self.nodes) if plane.enabled and node.address in plane.pool]
+            if inside:
+                named = ", ".join(f"nodes[{index}] {self.nodes[index].address}" for index in inside[:3])
+                more = f" and {len(inside) - 3} more" if len(inside) > 3 else ""
+                yield Broken(
+                    "pool-holds-management",
+                    ("fabric", f"plane{number}", "pool"),
+                    f"is {plane.pool} and holds the management address of {named}{more}",
+                    "a pool apart from the management network",
+                    "Choose another pool.",
+                    tuple(("nodes", index, "address") for index in inside),
+                )

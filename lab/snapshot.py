@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""A node's configuration and network state as plain data, to compare before with after.
+
+Independent of everything: it runs on the node with nothing but Python's standard library, and what it
+covers is read from snapshot-scope.txt, which comes in on standard input.
+
+    ssh root@NODE "python3 -IS -c \"$(cat snapshot.py)\" take" < snapshot-scope.txt > before.json
+    python3 snapshot.py diff before.json after.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Snapshot = dict[str, dict[str, Any]]
+MTIME = 3  # place in a file's entry
+
+
+@dataclass
+class Scope:
+    """The rules of snapshot-scope.txt."""
+
+    trees: list[str] = field(default_factory=list)
+    skips: dict[str, list[str]] = field(default_factory=dict)  # kind: globs
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        """Read the rules; ValueError for a line that is none."""
+        scope = cls()
+        for line in text.splitlines():
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            if words[0] == "tree" and len(words) == 2:
+                scope.trees.append(words[1])
+            elif words[0] in ("skip", "skip-sysctl", "skip-unit", "skip-link") and len(words) > 2:
+                scope.skips.setdefault(words[0], []).append(words[1])
+            else:
+                raise ValueError(f"not a rule, or one without its reason: {line!r}")
+        return scope
+
+    def matcher(self, kind: str) -> re.Pattern[str]:
+        """What a kind of rule leaves out."""
+        return re.compile("|".join(fnmatch.translate(glob) for glob in self.skips.get(kind, [])) or r"(?!)")
+
+
+def files(scope: Scope) -> dict[str, Any]:
+    """Path: [content, mode, owner, time of change in ns]. Content is a sha256, `folder` or `-> target`."""
+    skipped = scope.matcher("skip")
+    found: dict[str, Any] = {}
+    for tree in scope.trees:
+        for folder, _, names in os.walk(tree):
+            links = [entry.name for entry in os.scandir(folder) if entry.is_symlink() and entry.name not in names]
+            for path in [folder, *(f"{folder}/{name}" for name in [*names, *links])]:
+                if not skipped.fullmatch(path):
+                    found[path] = entry_of(Path(path))
+    return found
+
+
+def entry_of(path: Path) -> list[Any]:
+    """One file's entry."""
+    info = path.lstat()
+    if stat.S_ISLNK(info.st_mode):
+        content = f"-> {path.readlink()}"
+    elif stat.S_ISDIR(info.st_mode):
+        content = "folder"
+    elif stat.S_ISREG(info.st_mode):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    else:
+        content = "special"
+    return [content, f"{stat.S_IMODE(info.st_mode):04o}", f"{info.st_uid}:{info.st_gid}", info.st_mtime_ns]
+
+
+def links(scope: Scope) -> dict[str, Any]:
+    """Link: MTU, whether it is up, its addresses."""
+    skipped = scope.matcher("skip-link")
+    return {
+        link["ifname"]: {
+            "mtu": link["mtu"],
+            "up": "UP" in link["flags"],
+            "mac": link.get("address"),
+            "addresses": sorted(f"{row['local']}/{row['prefixlen']}" for row in link["addr_info"]),
+        }
+        for link in json.loads(output("ip", "-j", "address"))
+        if not skipped.fullmatch(link["ifname"])
+    }
+
+
+def rows(scope: Scope, *command: str) -> dict[str, Any]:
+    """Lines of a command, without those about links that are left out; in any order, each counted."""
+    skipped = scope.matcher("skip-link")
+    lines = [" ".join(line.split()) for line in output(*command).splitlines()]
+    kept = [line for line in lines if not any(skipped.fullmatch(word) for word in line.split())]
+    return {line: kept.count(line) for line in sorted(set(kept))}
+
+
+def sysctls(scope: Scope) -> dict[str, Any]:
+    """Name: value, of all that can be read below net."""
+    skipped = scope.matcher("skip-sysctl")
+    found: dict[str, Any] = {}
+    for folder, _, names in os.walk("/proc/sys/net"):
+        for name in names:
+            path = Path(folder) / name
+            key = str(path.relative_to("/proc/sys")).replace("/", ".")
+            if not skipped.fullmatch(key):
+                try:
+                    found[key] = path.read_text().strip()
+                except OSError:
+                    found[key] = None
+    return found
+
+
+def units(scope: Scope) -> dict[str, Any]:
+    """Unit: `active/sub`, and `file/UNIT`: whether it is enabled."""
+    skipped = scope.matcher("skip-unit")
+    found = {}
+    options = ("--all", "--plain", "--no-legend", "--no-pager", "--full")
+    for line in output("systemctl", "list-units", *options).splitlines():
+        name, loaded, active, sub = line.split()[:4]
+        if loaded == "loaded" and not skipped.fullmatch(name):
+            found[name] = f"{active}/{sub}"
+    for line in output("systemctl", "list-unit-files", *options[2:]).splitlines():
+        name, enabled = line.split()[:2]
+        if not skipped.fullmatch(name):
+            found[f"file/{name}"] = enabled
+    return found
+
+
+def profiles(scope: Scope) -> dict[str, Any]:
+    """UUID: what NetworkManager holds of each profile, and where it is active."""
+    skipped = scope.matcher("skip-link")
+    found = {}
+    fields = "UUID,NAME,TYPE,AUTOCONNECT,FILENAME,DEVICE"
+    for line in output("nmcli", "-t", "-e", "no", "-f", fields, "connection", "show").splitlines():
+        uuid, _, rest = line.partition(":")
+        if not skipped.fullmatch(rest.rpartition(":")[2]):
+            found[uuid] = rest
+    return found
+
+
+def output(*command: str) -> str:
+    """What a command prints; a command that is missing or fails prints nothing that counts."""
+    try:
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except FileNotFoundError:
+        return ""
+    return done.stdout
+
+
+def take(scope: Scope) -> Snapshot:
+    """All of it."""
+    return {
+        "files": files(scope),
+        "links": links(scope),
+        "routes": rows(scope, "ip", "-4", "route", "show", "table", "all"),
+        "routes6": rows(scope, "ip", "-6", "route", "show", "table", "all"),
+        "rules": rows(scope, "ip", "-4", "rule"),
+        "iptables": rows(scope, "iptables", "-S"),
+        "nat": rows(scope, "iptables", "-t", "nat", "-S"),
+        "sysctl": sysctls(scope),
+        "units": units(scope),
+        "profiles": profiles(scope),
+    }
+
+
+def diff(before: Snapshot, after: Snapshot, times: bool = False) -> list[str]:
+    """One line for each difference; times of change count only if wanted."""
+    lines = []
+    for part in sorted({*before, *after}):
+        old, new = before.get(part, {}), after.get(part, {})
+        for key in sorted({*old, *new}):
+            one, other = old.get(key), new.get(key)
+            if part == "files" and not times:
+                one, other = (entry and entry[:MTIME] for entry in (one, other))
+            if one != other:
+                lines.append(f"{part}: {key}: {_shown(one)} -> {_shown(other)}")
+    return lines
+
+
+def _shown(value: Any) -> str:
+    return "absent" if value is None else json.dumps(value)
+
+
+def main() -> int:
+    """Entry point: exit code 1 when a comparison finds differences."""
+    top = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = top.add_subparsers(dest="command", required=True)
+    commands.add_parser("take", help="print this machine's snapshot; the scope comes on standard input")
+    command = commands.add_parser("diff", help="compare two snapshots")
+    command.add_argument("before", type=Path)
+    command.add_argument("after", type=Path)
+    command.add_argument("--times", action="store_true", help="times of change count too")
+    options = top.parse_args()
+    if options.command == "take":
+        json.dump(take(Scope.parse(sys.stdin.read())), sys.stdout)
+        return 0
+    lines = diff(json.loads(options.before.read_text()), json.loads(options.after.read_text()), options.times)
+    print("\n".join(lines) or "no differences")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The command line: `VERB` with a request on stdin, or `status` and `revert` by hand (see `node.manual`)."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from . import manual, observe
+from .request import BAD_REQUEST, FAILED, OK, Failure, Request, parse, say
+from .system import System
+
+Json = dict[str, Any]
+
+VERBS = ("observe", "check", "apply", "revert", "engines", "verify", "status", "adopt")
+
+
+def main(argv: list[str]) -> int:
+    """Do one verb; the exit code."""
+    os.umask(0o077)
+    for number in (signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)  # a lost connection must not stop us half-way
+    system = System()
+    try:
+        verb = _verb(argv)
+        text = "" if sys.stdin.isatty() else sys.stdin.read()
+        request = parse(text) if text.strip() else manual.request(system, verb)
+        answer = act(system, verb, request)
+    except Failure as failure:
+        for line in failure.lines:
+            say(line)
+        answer, code = {"ok": False, "error": "\n".join(failure.lines)}, failure.code
+    else:
+        code = OK if answer.pop("ok", True) else FAILED
+        answer = {"ok": code == OK, **answer}
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        print(json.dumps(answer), flush=True)
+    return code
+
+
+def _verb(argv: list[str]) -> str:
+    verb = argv[0] if argv else ""
+    if verb not in VERBS:
+        raise Failure(BAD_REQUEST, f"{verb!r} is no verb: {', '.join(VERBS)}")
+    return verb
+
+
+def act(system: System, verb: str, request: Request) -> Json:
+    """Do one verb; the answer. Raises `Failure`."""
+    if verb == "observe":
+        return observe.observe(system, request.owner)
+    # Compiling these costs more time than `observe` takes.
+    if verb == "status":
+        from .status import status  # noqa: PLC0415
+
+        return status(system, request.owner, request.desired)
+    if verb == "verify":
+        from .verify import verify  # noqa: PLC0415
+
+        return verify(system, request.node or "this node", request.desired)
+    from . import changes  # noqa: PLC0415
+
+    if verb == "check":
+        return changes.check(system, request)
+    return changes.change(system, verb, request)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Stopping and removing the containers of a stack on this node, whatever the operator's state says about them."""
+
+import json
+from functools import partial
+from typing import Any
+
+from .alive import RUNNING, rdma_users
+from .docker import STACK, START, Docker, connect
+from .journal import MARK, PRIVATE
+from .request import FAILED, OTHER_OWNER, Failure
+from .transaction import Run
+
+GRACE = 30  # seconds
+QUIET = 10.0  # seconds for RDMA resources to be given back after the last container ended
+
+
+def engines(run: Run) -> None:
+    """Do {"action": "stop" | "remove" | "mark", "grace": seconds, "name": a name that must be free afterwards}."""
+    desired = run.request.desired
+    action, grace = desired.get("action"), int(desired.get("grace", GRACE))
+    if action not in ("stop", "remove", "mark"):
+        raise Failure(FAILED, f"engines can be stopped, removed or marked, not {action!r}")
+    docker = connect(run.system)
+    try:
+        containers = docker.containers()
+    except OSError as error:
+        if run.system.exists(run.system.docker_socket):
+            raise Failure(FAILED, f"{run.node}: docker does not answer: {error}") from None
+        run.report.note("there is no docker on this node, so no engine either")
+        return
+    ours = [c for c in containers if c["labels"].get(STACK) == run.request.owner.label()]
+    if action == "mark":
+        _mark(run, ours)
+        return
+    run.system.remove(f"{run.journal.folder}/{MARK}")  # whatever comes next, that start is over
+    if action == "remove":
+        _refuse_strangers(run, containers)
+    running = [container for container in ours if container["state"] in RUNNING]
+    run.system.parallel([partial(_end, run, docker, container, action, grace) for container in ours])
+    if running:
+        _wait_for_rdma(run)
+
+
+def _mark(run: Run, ours: list[dict[str, Any]]) -> None:
+    """Write down that the state knows this rank's container: only then is a start of the group complete."""
+    start = str(run.request.desired.get("start"))
+    running = [container for container in ours if container["state"] in RUNNING]
+    if [container["labels"].get(START) for container in running] != [start]:
+        names = ", ".join(f"{c['name']} of start {c['labels'].get(START)}" for c in running) or "none"
+        raise Failure(FAILED, f"{run.node}: one running container of start {start} is wanted, there is {names}")
+    run.system.make_folder(run.journal.folder, 0o700)
+    run.system.write(f"{run.journal.folder}/{MARK}", json.dumps({"start": start}).encode() + b"\n", PRIVATE)
+
+
+def _refuse_strangers(run: Run, containers: list[dict[str, Any]]) -> None:
+    name, label = run.request.desired.get("name"), run.request.owner.label()
+    for container in containers:
+        if container["name"] == name and container["labels"].get(STACK) != label:
+            whose = container["labels"].get(STACK) or "nobody (it has no label of ours)"
+            raise Failure(
+                OTHER_OWNER,
+                f"{run.node}: container {name!r} ({container['id'][:12]}) belongs to {whose}, not to {label}",
+                f"remove it (docker rm -f {name}), rename it, or choose another engine name",
+            )
+
+
+def _end(run: Run, docker: Docker, container: dict[str, Any], action: str, grace: int) -> None:
+    try:
+        if container["state"] in RUNNING:
+            docker.stop(container["id"], grace)
+            run.report.did(f"container {container['name']}: stopped")
+        if action == "remove":
+            docker.remove(container["id"])
+            run.report.did(f"container {container['name']}: removed")
+    except OSError as error:
+        raise Failure(FAILED, f"{run.node}: container {container['name']}: {error}") from None
+
+
+def _wait_for_rdma(run: Run) -> None:
+    """The kernel gives back queue pairs and memory a little after a process ended."""
+    end = run.system.clock() + QUIET
+    while (users := rdma_users(run.system)) and run.system.clock() < end:
+        run.system.sleep(0.1)
+    for user in users:
+        run.report.note(f"process {user['pid']} still uses RDMA: {user['command']}")

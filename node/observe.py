@@ -1,0 +1,233 @@
+"""What a node is, as one JSON object: raw facts, no judgement. Looks only, and does so side by side."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from . import alive, journal, lock, netplan, nm, owner, units
+from .docker import connect
+from .request import Failure, Owner
+from .system import System
+
+SCHEMA = 1
+SYSCTL = "/etc/sysctl.d"
+
+Json = dict[str, Any]
+
+
+def observe(system: System, asking: Owner | None, parts: tuple[str, ...] | None = None) -> Json:
+    """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors"."""
+    makers: dict[str, Callable[[], Json]] = {
+        "machine": lambda: _machine(system),
+        "owner": lambda: {"owner": owner.read(system), "lock": lock.observe(system)},
+        "journal": lambda: {"journal": _journal(system, asking), "started": _started(system, asking)},
+        "links": lambda: _links(system),
+        "hcas": lambda: {"hcas": _hcas(system)},
+        "routes": lambda: {"routes": _routes(system)},
+        "netplan": lambda: {"netplan": netplan.files(system)},
+        "nm": lambda: {"nm": nm.observe(system)},
+        "nm-devices": lambda: {"nm": nm.observe_devices(system)},
+        "files": lambda: {"files": _files(system)},
+        "forwarding": lambda: _forwarding(system),
+        "docker": lambda: {"docker": _docker(system)},
+        "rdma": lambda: {"rdma_users": alive.rdma_users(system)},
+    }
+    wanted = [name for name in makers if (name in parts if parts is not None else name != "nm-devices")]
+    observed: Json = {"schema": SCHEMA}
+    errors: list[str] = []
+
+    def make(name: str) -> Json:
+        try:
+            return makers[name]()
+        except Failure as failure:
+            if parts is not None:
+                raise
+            errors.extend(failure.lines)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            errors.append(f"{name}: {error}")
+        return {name: None}
+
+    for part in system.parallel([partial(make, name) for name in wanted]):
+        observed.update(part)
+    if parts is None:
+        observed["ssh"] = _ssh(system, observed.get("links") or {})
+    observed["errors"] = errors
+    return observed
+
+
+def _machine(system: System) -> Json:
+    return {
+        "hostname": system.text("/proc/sys/kernel/hostname"),
+        "machine_id": system.text("/etc/machine-id"),
+        "boot_id": system.text("/proc/sys/kernel/random/boot_id"),
+        "time": system.now(),
+        "arch": os.uname().machine,
+        "kernel": os.uname().release,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "tools": {
+            name: _has(system, name) for name in ("ip", "nmcli", "netplan", "docker", "iptables", "ping", "systemctl")
+        },
+    }
+
+
+def _has(system: System, name: str) -> bool:
+    return any(
+        system.exists(f"{folder}/{name}")
+        for folder in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+    )
+
+
+def _journal(system: System, asking: Owner | None) -> Json | None:
+    if asking is None:
+        return None
+    value = journal.read(system, asking.stack)
+    if value is None:
+        return None
+    stages = {
+        name: {key: content for key, content in entry.items() if key != "undo"}
+        for name, entry in value["stages"].items()
+    }
+    return {"schema": value["schema"], "generation": value["generation"], "stages": stages}
+
+
+def _started(system: System, asking: Owner | None) -> Json | None:
+    """The start of the engine that was completed last, if it still counts."""
+    data = system.read(f"{journal.folder(asking.stack)}/{journal.MARK}") if asking else None
+    started: Json | None = json.loads(data) if data else None
+    return started
+
+
+def _links(system: System) -> Json:
+    shown = system.run(["ip", "-j", "address"], timeout=5)
+    if not shown.ok:
+        message = f"ip address: {shown.reason()}"
+        raise ValueError(message)
+    return {
+        "links": {
+            item["ifname"]: _link(system, item) for item in json.loads(shown.out or "[]") if item["ifname"] != "lo"
+        }
+    }
+
+
+def _link(system: System, item: Json) -> Json:
+    netdev = item["ifname"]
+    addresses = item.get("addr_info", [])
+    flags = item.get("flags", [])
+    speed = system.text(f"/sys/class/net/{netdev}/speed") or ""
+    v4, v6 = f"/proc/sys/net/ipv4/conf/{netdev}", f"/proc/sys/net/ipv6/conf/{netdev}"
+    return {
+        "mac": item.get("address", ""),
+        "mtu": item.get("mtu"),
+        "up": "UP" in flags,
+        "carrier": "LOWER_UP" in flags,
+        "addresses": [f"{a['local']}/{a['prefixlen']}" for a in addresses if a["family"] == "inet"],
+        "inet6": [f"{a['local']}/{a['prefixlen']}" for a in addresses if a["family"] == "inet6"],
+        "speed": int(speed) if speed.isdigit() else None,
+        "addr_gen_mode": _number(system.text(f"{v6}/addr_gen_mode")),
+        "disable_ipv6": _number(system.text(f"{v6}/disable_ipv6")),
+        "arp": {
+            "ignore": _number(system.text(f"{v4}/arp_ignore")),
+            "announce": _number(system.text(f"{v4}/arp_announce")),
+        },
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.lstrip("-").isdigit() else None
+
+
+def _hcas(system: System) -> Json:
+    root = "/sys/class/infiniband"
+    return {name: _hca(system, f"{root}/{name}") for name in system.names(root)}
+
+
+def _hca(system: System, path: str) -> Json:
+    pci = os.path.basename(system.link(f"{path}/device") or "")
+    domain, _, rest = pci.partition(":")
+    _, _, function = rest.rpartition(".")
+    port = f"{path}/ports/1"
+    gids = _gids(system, port)
+    netdevs = system.names(f"{path}/device/net")
+    return {
+        "netdev": netdevs[0] if netdevs else next((gid["netdev"] for gid in gids if gid["netdev"]), ""),
+        "pci": pci,
+        "domain": int(domain, 16) if domain else None,
+        "function": int(function) if function.isdigit() else None,
+        "state": system.text(f"{port}/state") or "",
+        "rate": system.text(f"{port}/rate") or "",
+        "gids": gids,
+    }
+
+
+def _gids(system: System, port: str) -> list[Json]:
+    """The entries in use. Reading the type of an unused one fails, so the GID comes first."""
+    found = []
+    for index in sorted(int(name) for name in system.names(f"{port}/gids") if name.isdigit()):
+        gid = system.text(f"{port}/gids/{index}") or ""
+        if gid.strip("0:"):
+            kind = system.text(f"{port}/gid_attrs/types/{index}") or ""
+            netdev = system.text(f"{port}/gid_attrs/ndevs/{index}") or ""
+            found.append({"index": index, "gid": gid, "type": kind, "netdev": netdev})
+    return found
+
+
+def _routes(system: System) -> list[Json]:
+    shown = system.run(["ip", "-j", "-4", "route", "show", "table", "main"], timeout=5)
+    if not shown.ok:
+        message = f"ip route: {shown.reason()}"
+        raise ValueError(message)
+    return [
+        {
+            "to": route["dst"] if "/" in route["dst"] or route["dst"] == "default" else f"{route['dst']}/32",
+            "netdev": route.get("dev", ""),
+            "via": route.get("gateway"),
+            "src": route.get("prefsrc"),
+            "protocol": str(route.get("protocol", "")),
+        }
+        for route in json.loads(shown.out or "[]")
+    ]
+
+
+def _files(system: System) -> Json:
+    """Our own files outside netplan."""
+    paths = [f"{SYSCTL}/{name}" for name in system.names(SYSCTL) if "spark-fabric" in name]
+    paths += [f"{units.FOLDER}/{name}" for name in system.names(units.FOLDER) if name.startswith("spark-fabric")]
+    found = {}
+    for path in paths:
+        data, meta = system.read(path), system.meta(path)
+        if data is not None and meta is not None:
+            text = data.decode(errors="replace")
+            found[path] = {"text": text, "mode": f"{meta.mode:04o}", "uid": meta.uid, "gid": meta.gid}
+    return found
+
+
+def _forwarding(system: System) -> Json:
+    shown = system.run(["iptables", "-w", "5", "-S"], timeout=10)
+    lines = shown.out.splitlines() if shown.ok else []
+    return {
+        "sysctl": {"net.ipv4.ip_forward": system.text("/proc/sys/net/ipv4/ip_forward")},
+        "forward_rules": [line for line in lines if line.startswith(("-A DOCKER-USER ", "-A FORWARD "))]
+        if shown.ok
+        else None,
+        "forward_policy": next((line.split()[2] for line in lines if line.startswith("-P FORWARD ")), None),
+        "docker_user": "-N DOCKER-USER" in lines,
+        "relay_unit": units.state(system, units.RELAY),
+    }
+
+
+def _docker(system: System) -> Json:
+    docker = connect(system)
+    version, images, containers = system.parallel([docker.version, docker.images, docker.containers])
+    return {"version": version, "images": images, "containers": containers}
+
+
+def _ssh(system: System, links: Json) -> Json | None:
+    words = system.environ("SSH_CONNECTION").split()
+    if len(words) != 4:
+        return None
+    address = words[2]
+    held = (n for n, link in links.items() for a in [*link["addresses"], *link["inet6"]] if a.split("/")[0] == address)
+    return {"address": address, "netdev": next(held, "")}

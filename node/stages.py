@@ -1,0 +1,84 @@
+"""The stages that this program knows, in the order in which they are applied."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import netplan, plane, relay
+from .deviation import Deviation, of_journal
+from .digest import digest
+from .files import undo_file, undo_folder
+from .netplan import undo_load
+from .ports import undo_port
+from .steps import Step, UndoStep
+from .system import System
+from .units import undo_unit, undo_units
+from .values import undo_value
+
+Json = dict[str, Any]
+
+UNDO: dict[str, UndoStep] = {
+    "unit": undo_unit,
+    "file": undo_file,
+    "units": undo_units,
+    "netplan": undo_load,
+    "rule": relay.undo_rule,
+    "value": undo_value,
+    "port": undo_port,
+    "folder": undo_folder,
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    `deviations` and `plan` are pure. `parts` are the parts of `Observed` that they look at. `validate` looks at the
+    node for what speaks against the plan, and changes nothing. `guarded`: the stage touches the network.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    deviations: Callable[[Json, Json], list[Deviation]]
+    plan: Callable[[Json, Json], list[Step]]
+    validate: Callable[[System, Json, Json], list[str]]
+    guarded: bool = False
+    read_back: tuple[str, ...] = ()  # parts that replace `parts` after the change
+
+
+def _node_deviations(desired: Json, observed: Json) -> list[Deviation]:
+    return of_journal("node", digest(desired), observed, disruptive=False)
+
+
+def _no_steps(desired: Json, observed: Json) -> list[Step]:  # noqa: ARG001
+    return []
+
+
+def _nothing(system: System, desired: Json, observed: Json) -> list[str]:  # noqa: ARG001
+    return []
+
+
+def validate_plane(system: System, desired: Json, observed: Json) -> list[str]:
+    """What speaks against switching a plane on: every reason, each a line."""
+    if desired["state"] == "off":
+        return []
+    problems = [d.text() for d in plane.deviations(desired, observed) if d.foreign]
+    if not (observed.get("nm") or {}).get("running"):
+        problems.append("NetworkManager does not run; the fabric ports are in its hands (renderer: NetworkManager)")
+    before, after = plane.netplan_texts(desired, observed)
+    return problems + netplan.check(system, before, after, {port["netdev"] for port in desired["ports"]})
+
+
+_SEEN = ("journal", "links", "hcas", "routes", "netplan", "files")
+_PLANE = (*_SEEN, "nm")
+_AFTER = (*_SEEN, "nm-devices")
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage("node", ("journal",), _node_deviations, _no_steps, _nothing),
+        Stage("plane0", _PLANE, plane.deviations, plane.plan, validate_plane, guarded=True, read_back=_AFTER),
+        Stage("plane1", _PLANE, plane.deviations, plane.plan, validate_plane, guarded=True, read_back=_AFTER),
+        Stage("relay", ("journal", "files", "forwarding"), relay.deviations, relay.plan, _nothing),
+    )
+}

@@ -1,0 +1,51 @@
+"""How the containers of a stack on this node are doing, and whether the head's API answers."""
+
+import json
+from typing import Any
+
+from . import httpcall
+from .docker import OK, STACK, connect
+from .request import Owner
+from .system import System
+
+LINES = 20
+TIMEOUT = 3.0  # seconds for each request to the API
+
+Json = dict[str, Any]
+
+
+def status(system: System, owner: Owner, desired: Json) -> Json:
+    """{"containers": […], "api": null or {…}} for desired {"lines": n, "api": bool, "port": n}."""
+    containers, api = system.parallel(
+        [
+            lambda: _containers(system, owner, int(desired.get("lines", LINES))),
+            lambda: _api(int(desired.get("port", 8888))) if desired.get("api") else {},
+        ]
+    )
+    return {**containers, "api": api or None}
+
+
+def _containers(system: System, owner: Owner, lines: int) -> Json:
+    docker = connect(system)
+    found: list[Json] = []
+    try:
+        for container in docker.containers():
+            if container["labels"].get(STACK) == owner.label():
+                log = [line[:500] for line in docker.logs(container["id"], lines)]
+                found.append({**container, "log": log})
+    except OSError as error:
+        return {"containers": found, "docker_error": str(error)}
+    return {"containers": found, "docker_error": None}
+
+
+def _api(port: int) -> Json:
+    """What `/health` and `/v1/models` answer: "health" is a status or 0, "models" a list of ids, "error" the reason."""
+    answer: Json = {"health": 0, "models": [], "error": ""}
+    try:
+        answer["health"], _ = httpcall.call(("127.0.0.1", port), "GET", "/health", TIMEOUT)
+        code, body = httpcall.call(("127.0.0.1", port), "GET", "/v1/models", TIMEOUT)
+        if code == OK:
+            answer["models"] = [str(model["id"]) for model in json.loads(body)["data"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        answer["error"] = str(error) or type(error).__name__
+    return answer

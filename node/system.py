@@ -1,0 +1,253 @@
+"""The machine as the program sees it: files, kernel values, programs, time.
+
+Everything goes through a `System`, so that tests put a machine of their own in its place. Methods that change
+something call `checkpoint` before and after: there a test can end the program as a power cut would.
+"""
+
+import fcntl
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import httpcall
+from . import run as runner
+from .run import Result
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a file has besides its content. `mode` holds the permission bits only."""
+
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+
+
+class System:
+    """A real machine, or a tree that looks like one (`root`)."""
+
+    docker_socket = "/run/docker.sock"
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = Path(root)
+
+    def checkpoint(self, name: str) -> None:
+        """Called on both sides of every change."""
+
+    def path(self, path: str) -> Path:
+        """Where `path` of this machine lies."""
+        return self.root / path.lstrip("/")
+
+    # reading
+
+    def read(self, path: str) -> bytes | None:
+        """A file's content, or None where there is none that can be read."""
+        try:
+            return self.path(path).read_bytes()
+        except OSError:
+            return None
+
+    def text(self, path: str) -> str | None:
+        """A short text file's content without the blank space around it, or None."""
+        data = self.read(path)
+        return None if data is None else data.decode(errors="replace").strip()
+
+    def meta(self, path: str) -> Meta | None:
+        """Mode, owner and time of change of a file, or None where there is none."""
+        try:
+            found = self.path(path).lstat()
+        except OSError:
+            return None
+        return Meta(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns)
+
+    def names(self, path: str) -> list[str]:
+        """The sorted names in a folder; none where there is no folder."""
+        try:
+            return sorted(os.listdir(self.path(path)))
+        except OSError:
+            return []
+
+    def link(self, path: str) -> str | None:
+        """Where a symbolic link leads in the end, or None where `path` does not exist."""
+        place = self.path(path)
+        if not os.path.lexists(place):
+            return None
+        return os.path.realpath(place)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something at `path`."""
+        return os.path.lexists(self.path(path))
+
+    # changing
+
+    def write(self, path: str, data: bytes, meta: Meta) -> None:
+        """Put a file in place in one step, on disk before this returns."""
+        self.checkpoint(f"before write {path}")
+        target = self.path(path)
+        fresh = target.with_name(f".{target.name}.spark-fabric-new")
+        fresh.unlink(missing_ok=True)  # of a run that was killed
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if (meta.uid, meta.gid) != (os.geteuid(), os.getegid()):
+                os.fchown(handle, meta.uid, meta.gid)
+            os.fchmod(handle, meta.mode)
+            if meta.mtime_ns:
+                os.utime(handle, ns=(meta.mtime_ns, meta.mtime_ns))
+            os.fsync(handle)
+        os.rename(fresh, target)
+        self._sync_folder(target.parent)
+        self.checkpoint(f"after write {path}")
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing happens where there is none."""
+        target = self.path(path)
+        if not os.path.lexists(target):
+            self.clean(path)
+            return
+        self.checkpoint(f"before remove {path}")
+        self.clean(path)
+        target.unlink(missing_ok=True)
+        self._sync_folder(target.parent)
+        self.checkpoint(f"after remove {path}")
+
+    def clean(self, path: str) -> None:
+        """Remove what a killed `write` of this path may have left."""
+        target = self.path(path)
+        target.with_name(f".{target.name}.spark-fabric-new").unlink(missing_ok=True)
+
+    def make_folder(self, path: str, mode: int = 0o755) -> None:
+        """Make a folder and those above it."""
+        target = self.path(path)
+        if target.is_dir():
+            return
+        self.make_folder(os.path.dirname(path.rstrip("/")) or "/")
+        self.checkpoint(f"before mkdir {path}")
+        target.mkdir(exist_ok=True)
+        target.chmod(mode)
+        self._sync_folder(target.parent)
+        self.checkpoint(f"after mkdir {path}")
+
+    def remove_folder(self, path: str) -> bool:
+        """Remove a folder if it is empty; whether it is gone."""
+        if not self.path(path).is_dir():
+            return True
+        self.checkpoint(f"before rmdir {path}")
+        try:
+            self.path(path).rmdir()
+        except OSError:
+            return False
+        self._sync_folder(self.path(path).parent)
+        self.checkpoint(f"after rmdir {path}")
+        return True
+
+    def set_value(self, path: str, value: str) -> None:
+        """Write a value of the kernel (a file under /proc/sys)."""
+        self.checkpoint(f"before set {path}")
+        self.path(path).write_text(value + "\n")
+        self.checkpoint(f"after set {path}")
+
+    def change(self, argv: list[str], timeout: float = 30.0) -> Result:
+        """Run a program that changes the machine."""
+        self.checkpoint(f"before {' '.join(argv)}")
+        result = self.run(argv, timeout)
+        self.checkpoint(f"after {' '.join(argv)}")
+        return result
+
+    def docker_call(self, method: str, path: str, timeout: float) -> tuple[int, bytes]:
+        """Status and body of a request to Docker. Raises `OSError` where it does not answer."""
+        if method != "GET":
+            self.checkpoint(f"before docker {method} {path}")
+        answer = httpcall.call(str(self.path(self.docker_socket)), method, path, timeout)
+        if method != "GET":
+            self.checkpoint(f"after docker {method} {path}")
+        return answer
+
+    # other
+
+    def run(self, argv: list[str], timeout: float = 10.0) -> Result:
+        """Run a program that only looks."""
+        return runner.run(argv, timeout)
+
+    def parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The results of `calls`, made side by side."""
+        results: dict[int, T] = {}
+        errors: list[BaseException] = []
+
+        def do(index: int) -> None:
+            try:
+                results[index] = calls[index]()
+            except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+                errors.append(error)
+
+        threads = [threading.Thread(target=do, args=(index,)) for index in range(1, len(calls))]
+        for thread in threads:
+            thread.start()
+        if calls:
+            do(0)
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return [results[index] for index in range(len(calls))]
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def clock(self) -> float:
+        """Seconds of a clock that nobody sets."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A temporary folder that is gone afterwards."""
+        folder = self.path(f"/run/spark-fabric-{os.getpid()}-{threading.get_ident()}")
+        folder.mkdir(mode=0o700, parents=True)
+        try:
+            yield folder
+        finally:
+            for parent, folders, files in os.walk(folder, topdown=False):
+                for name in files:
+                    os.unlink(f"{parent}/{name}")
+                for name in folders:
+                    os.rmdir(f"{parent}/{name}")
+            folder.rmdir()
+
+    def environ(self, name: str) -> str:
+        """A variable of our environment, "" where it is not set."""
+        return os.environ.get(name, "")
+
+    def open_lock(self, path: str) -> Any:
+        """An open file for `flock`, made where it is missing; programs that we start do not inherit it."""
+        return open(os.open(self.path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+")
+
+    def try_lock(self, file: Any, shared: bool = False) -> bool:
+        """Take the lock of an open file if nobody holds it."""
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    @staticmethod
+    def _sync_folder(folder: Path) -> None:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

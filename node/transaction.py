@@ -1,0 +1,238 @@
+"""Applying and reverting a stage, so that a crash between any two steps can be repaired by either.
+
+Apply: what differs → steps → how everything was and what we will put there, on disk → the steps → read back → done.
+Revert: every operation of the journal, last first, each by itself a no-op where its work is done already.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from . import alive, files, guard, lock, management, observe, owner
+from .deviation import Deviation
+from .digest import digest, sha256
+from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal
+from .request import FAILED, READ_BACK, Failure, Request
+from .stages import STAGES, UNDO, Stage
+from .steps import Report, Step, Work, undo_order
+from .system import System
+
+PATIENCE = 8.0  # seconds until the machine must look as wanted
+_STEP = 0.05
+
+
+@dataclass
+class Run:
+    """One run on a node: who asks, and what was done so far."""
+
+    system: System
+    request: Request
+    journal: Journal
+    report: Report
+
+    @property
+    def work(self) -> Work:
+        """What the steps work with."""
+        return Work(self.system, self.journal, self.report)
+
+    @property
+    def node(self) -> str:
+        """The node's name for messages."""
+        return self.request.node or "this node"
+
+    def look(self, parts: tuple[str, ...]) -> dict[str, Any]:
+        """What a stage wants to know of the machine."""
+        return observe.observe(self.system, self.request.owner, parts)
+
+
+def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
+    """Bring a stage to its desired state; write nothing where it is there already. Raises `Failure`."""
+    observed = run.look(stage.parts)
+    found = stage.deviations(desired, observed)
+    if not found:
+        return
+    if desired.get("state") == "off":
+        _switch_off(run, stage, desired, observed)
+        return
+    problems = stage.validate(run.system, desired, observed)
+    if problems:
+        raise Failure(FAILED, *(f"{run.node}: {line}" for line in problems))
+    steps = stage.plan(desired, observed)
+    disruptive = [deviation for deviation in found if deviation.disruptive]
+    if disruptive:
+        alive.refuse(run.system, run.node, f"{stage.name} ({disruptive[0].text()}): the change")
+    entry = run.journal.stages.get(stage.name)
+    former = dict(entry.written) if entry else {}
+    steps = _with_folders(run.system, steps)
+    stale = _begin(run, stage, desired, steps)
+    with _watched(run, stage) as before:
+        try:
+            for operation in undo_order(stale):
+                UNDO[operation["kind"]](run.work, operation)
+            for step in steps:
+                if step.needed:
+                    step.do(run.work)
+        except Failure:
+            run.journal.stages[stage.name].failures += 1
+            run.journal.save()
+            raise
+        left = _read_back(run, stage, desired, before)
+    _finish(run, stage, steps, former, left)
+
+
+def _switch_off(run: Run, stage: Stage, desired: dict[str, Any], observed: dict[str, Any]) -> None:
+    if stage.name not in run.journal.stages:
+        # Files of ours of which the journal knows nothing: it was lost. What they replaced is not known either.
+        entry = Entry(APPLYING, digest(desired), desired)
+        for deviation in stage.deviations(desired, observed):
+            data = run.system.read(deviation.subject) or b""
+            ours = [run.journal.keep(data)]
+            entry.undo.append({"kind": "file", "key": f"file:{deviation.subject}", "before": None, "ours": ours})
+        if stage.guarded:
+            entry.undo.append(
+                {"kind": "netplan", "key": "netplan", "before": {"stanzas": [], "netdevs": []}, "ours": []}
+            )
+        run.journal.stages[stage.name] = entry
+        run.journal.save()
+    revert(run, stage.name)
+
+
+def _with_folders(system: System, steps: list[Step]) -> list[Step]:
+    paths = [step.path for step in steps if isinstance(step, files.File) and step.data is not None]
+    folders = {folder.path: folder for path in paths for folder in files.missing_folders(system, path)}
+    return [*folders.values(), *steps]
+
+
+def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -> list[dict[str, Any]]:
+    """Put on disk what we are about to change; return the operations that the new state does not need any more."""
+    journal = run.journal
+    entry = journal.stages.setdefault(stage.name, Entry(APPLYING, "", {}))
+    entry.status, entry.digest, entry.desired = APPLYING, digest(desired), desired
+    for step in steps:
+        if not step.key:
+            continue
+        operation = entry.find(step.key)
+        if operation is None:
+            kind, before, ours = step.key.split(":")[0], step.before(run.work), step.ours(run.work)
+            entry.undo.append({"kind": kind, "key": step.key, "before": before, "ours": ours})
+        elif step.needed or step.key.startswith("port:"):
+            operation["ours"] = list(dict.fromkeys([*operation["ours"], *step.ours(run.work)]))
+    journal.save()
+    run.system.checkpoint(f"journal {stage.name}")
+    keys = {step.key for step in steps}
+    return [operation for operation in entry.undo if operation["key"] not in keys and not _kept(operation)]
+
+
+def _kept(operation: dict[str, Any]) -> bool:
+    """Whether an operation is kept although no step of the new plan mentions it.
+
+    What was set aside is not seen any more by the plan, and folders are only seen while they are missing.
+    """
+    return operation["kind"] == "folder" or (operation["kind"] == "file" and operation["before"] is not None)
+
+
+@contextmanager
+def _watched(run: Run, stage: Stage) -> Iterator[management.Management | None]:
+    """The management address to look for afterwards, with a guard that looks for it meanwhile."""
+    if not stage.guarded:
+        yield None
+        return
+    desired = run.journal.stages[stage.name].desired
+    before = management.remember(run.system, {port["netdev"] for port in desired.get("ports", [])})
+
+    def undo() -> None:
+        with lock.held(run.system, f"guard of {run.request.holder}"):
+            again = Run(run.system, run.request, Journal.load(run.system, run.request.owner), Report())
+            _undo_all(again, stage.name)
+
+    with guard.armed(run.system, before, undo):
+        yield before
+
+
+def _read_back(
+    run: Run, stage: Stage, desired: dict[str, Any], before: management.Management | None
+) -> list[Deviation]:
+    """The deviations that are left once the machine had time to settle. Undoes the stage if the node would be lost."""
+    if before is not None and (lost := before.lost(run.system)):
+        _undo_all(run, stage.name)
+        raise Failure(READ_BACK, *(f"{run.node}: {line}" for line in lost), f"{stage.name} was taken back at once")
+    end = run.system.clock() + PATIENCE
+    while True:
+        left = [
+            d
+            for d in stage.deviations(desired, run.look(stage.read_back or stage.parts))
+            if not d.code.startswith("journal.")
+        ]
+        if not left or run.system.clock() > end:
+            return left
+        run.system.sleep(_STEP)
+
+
+def _finish(run: Run, stage: Stage, steps: list[Step], former: dict[str, str], left: list[Deviation]) -> None:
+    journal = run.journal
+    entry = journal.stages[stage.name]
+    entry.written = {
+        step.path: sha256(step.data) if step.needed else former.get(step.path, sha256(step.data))
+        for step in steps
+        if isinstance(step, files.File) and step.data is not None
+    }
+    journal.generation += 1
+    if left:
+        entry.failures += 1
+        journal.save()
+        lines = [f"{run.node} {deviation.text()}" for deviation in left]
+        raise Failure(READ_BACK, *lines, f"{stage.name} was applied, and this still differs (try {entry.failures})")
+    keys = {step.key for step in steps}
+    entry.undo = [operation for operation in entry.undo if operation["key"] in keys or _kept(operation)]
+    for path, name in entry.written.items():
+        operation = entry.find(f"file:{path}")
+        if operation is not None:
+            operation["ours"] = [name]
+    entry.status, entry.failures = APPLIED, 0
+    journal.save()
+    journal.drop_blobs()
+
+
+def revert(run: Run, name: str) -> None:
+    """Undo a stage; nothing happens where the journal does not know it. Raises `Failure`."""
+    entry = run.journal.stages.get(name)
+    if entry is None:
+        return
+    stage = STAGES.get(name)
+    if entry.undo and not run.request.force:
+        alive.refuse(run.system, run.node, f"the revert of {name}")
+    with _watched(run, stage) if stage else nullcontext():
+        _undo_all(run, name)
+
+
+def _undo_all(run: Run, name: str) -> None:
+    entry = run.journal.stages.get(name)
+    if entry is None:
+        return
+    if entry.status != REVERTING:
+        entry.status = REVERTING
+        run.journal.save()
+        run.system.checkpoint(f"journal revert {name}")
+    for operation in undo_order(entry.undo):
+        UNDO[operation["kind"]](run.work, operation)
+    del run.journal.stages[name]
+    run.journal.generation += 1
+    run.journal.save()
+    run.journal.drop_blobs()
+    run.report.did(f"{name}: reverted")
+
+
+def undo(run: Run) -> None:
+    """Revert every stage that is left, last first, and remove everything of the stack from the node."""
+    known = run.journal.system.exists(run.journal.folder)
+    if not known and owner.read(run.system) is None:
+        run.report.note("nothing of this stack is on the node: it was reverted already, or installed anew")
+    names = [name for name in reversed(STAGES) if name in run.journal.stages]
+    if any(run.journal.stages[name].undo for name in names) and not run.request.force:
+        alive.refuse(run.system, run.node, "the revert")
+    for name in names:
+        revert(run, name)
+    run.journal.remove()
+    run.system.remove(owner.PATH)
+    run.system.remove_folder(HOME)

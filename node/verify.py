@@ -1,0 +1,110 @@
+"""Whether the fabric works from this node: every neighbour at full size, on the port where it should be."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from . import observe, plane
+from .request import READ_BACK, Failure
+from .system import System
+
+HEADERS = 28  # bytes of IPv4 and ICMP around the payload of a ping
+
+Json = dict[str, Any]
+
+
+def verify(system: System, node: str, desired: Json) -> Json:
+    """{"problems": []} where the fabric works. Raises `Failure` with everything that does not."""
+    found = problems(system, node, desired)
+    if found:
+        raise Failure(READ_BACK, *found)
+    return {"problems": []}
+
+
+def problems(system: System, node: str, desired: Json) -> list[str]:
+    """Everything that does not work, each a line that names port, cable and plane; empty where all is well."""
+    ports: list[Json] = desired.get("ports", [])
+    observed = observe.observe(system, None, ("links", "hcas"))
+    found = [line for port in ports for line in _port(node, port, observed, gid=bool(desired.get("gid", True)))]
+    pairs = [(port, peer) for port in ports for peer in port["peers"]]
+    checks: list[Callable[[], list[str]]] = [partial(_peer, system, node, port, peer) for port, peer in pairs]
+    checks += [partial(_far, system, node, far) for far in desired.get("far", [])]
+    answers = [line for lines in system.parallel(checks) for line in lines]
+    return found + answers + _neighbours(system, node, pairs)
+
+
+def _where(node: str, port: Json) -> str:
+    return f"{node} {port['netdev']} (cable {port['cable']}, plane {port['plane']})"
+
+
+def _port(node: str, port: Json, observed: Json, *, gid: bool) -> list[str]:
+    link = observed["links"].get(port["netdev"])
+    hca = observed["hcas"].get(port["hca"])
+    if link is None or hca is None:
+        return [
+            f"{_where(node, port)}: {'port' if link is None else 'RDMA device ' + port['hca']} is missing (cable out?)"
+        ]
+    found = []
+    if not link["carrier"]:
+        found.append("no carrier: is the cable in, the far end on?")
+    if port["address"] not in link["addresses"]:
+        found.append(f"address is {', '.join(link['addresses']) or 'none'}, plan wants {port['address']}")
+    if link["mtu"] != port["mtu"]:
+        found.append(f"MTU is {link['mtu']}, plan wants {port['mtu']}")
+    if not hca["state"].startswith("4"):
+        found.append(f"{port['hca']} is {hca['state'] or 'in no state'}, ACTIVE is wanted")
+    elif gid and plane.gid_index(port, hca) is None:
+        found.append(f"{port['hca']} has no RoCE v2 GID of {port['address'].split('/')[0]}")
+    return [f"{_where(node, port)}: {text}" for text in found]
+
+
+def _ping(system: System, arguments: list[str]) -> bool:
+    """Two tries: the first may be lost while the neighbour's MAC is asked for."""
+    for wait in ("0.5", "1"):
+        if system.run(["ping", "-n", "-q", "-c", "1", "-W", wait, *arguments], timeout=3).ok:
+            return True
+    return False
+
+
+def _peer(system: System, node: str, port: Json, peer: Json) -> list[str]:
+    address = peer["address"].split("/")[0]
+    way = ["-I", port["netdev"], address]
+    if _ping(system, ["-M", "do", "-s", str(port["mtu"] - HEADERS), *way]):
+        return []
+    small = _ping(system, ["-s", "56", *way])
+    seen = f"answers, but not to {port['mtu']} bytes in one piece: is its MTU the same?" if small else "does not answer"
+    return [f"{_where(node, port)}: {peer['node']} {peer['netdev']} {address} {seen}"]
+
+
+def _far(system: System, node: str, far: Json) -> list[str]:
+    if _ping(system, ["-s", "56", far["address"].split("/")[0]]):
+        return []
+    return [f"{node}: {far['node']} {far['address']} does not answer: is forwarding on in the nodes between?"]
+
+
+def _neighbours(system: System, node: str, pairs: list[tuple[Json, Json]]) -> list[str]:
+    """RoCE takes its destination MAC from this table. A wrong entry may be older than the ARP settings: ask again."""
+    wrong = _wrong(system, pairs)
+    if wrong:
+        for port, peer, _ in wrong:
+            address = peer["address"].split("/")[0]
+            system.change(["ip", "neigh", "del", address, "dev", port["netdev"]], timeout=5)
+        system.parallel([partial(_peer, system, node, port, peer) for port, peer, _ in wrong])
+        wrong = _wrong(system, [(port, peer) for port, peer, _ in wrong])
+    return [
+        f"{_where(node, port)}: {peer['address'].split('/')[0]} is at {seen}, but {peer['node']} {peer['netdev']} has "
+        f"{peer['mac']}: wrong cable, or its twin answers"
+        for port, peer, seen in wrong
+    ]
+
+
+def _wrong(system: System, pairs: list[tuple[Json, Json]]) -> list[tuple[Json, Json, str]]:
+    shown = system.run(["ip", "-j", "-4", "neigh", "show"], timeout=5)
+    table = {(n["dst"], n["dev"]): n.get("lladdr", "") for n in json.loads(shown.out or "[]")} if shown.ok else {}
+    found = []
+    for port, peer in pairs:
+        seen = table.get((peer["address"].split("/")[0], port["netdev"]), "")
+        if seen and peer.get("mac") and seen.lower() != peer["mac"].lower():
+            found.append((port, peer, seen))
+    return found

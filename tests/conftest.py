@@ -1,0 +1,39 @@
+"""Fixtures that more than one folder of tests uses."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolchain import environment, provide
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The folder of the checkout."""
+    return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def toolchain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which ``pulumi`` and its plugins run; the toolchain is built when it is not there.
+
+    It has a Pulumi home of its own with the plugins. A test sets PULUMI_BACKEND_URL.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PULUMI_BACKEND_URL", "PULUMI_CREDENTIALS_PATH", "PULUMI_STACK", "PULUMI_CONFIG_PASSPHRASE_FILE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
+        found = provide.provide()
+        result = environment.make(found, tmp_path_factory.mktemp("state"), "version", os.environ)
+    home = tmp_path_factory.mktemp("home")
+    (home / "plugins").symlink_to((found.home or provide.user_home()) / "plugins")
+    del result["PULUMI_BACKEND_URL"]
+    return result | {
+        "PATH": os.pathsep.join((str(found.cli.parent), result["PATH"])),
+        "PULUMI_HOME": str(home),
+        "PULUMI_CREDENTIALS_PATH": str(home),
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+    }

@@ -1,0 +1,88 @@
+"""Answers of `observe` as a factory-fresh or an addressed node gives them, for tests of the planner."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.plan import NodePlan, Plan
+from fleet.ports import USUAL, USUAL_MANAGEMENT
+
+DOMAIN = {0: 0, 1: 2}
+
+
+def fresh(number: int, address: str | None = None) -> dict[str, Any]:
+    """Node `number` (from 1) as delivered: ports up without addresses, docker, a management port."""
+    address = address or f"192.168.1.{10 + number}"
+    network = address.rsplit(".", 1)[0] + ".0/24"
+    mac = f"02:00:00:00:{number:02x}:"
+    links: dict[str, Any] = {
+        USUAL_MANAGEMENT: _link(f"{mac}10", 1500, [f"{address}/24"]),
+        "docker0": _link(f"{mac}99", 1500, ["172.17.0.1/16"]),
+    }
+    hcas = {}
+    for offset, ((plane, socket), (netdev, hca)) in zip((1, 2, 5, 6), USUAL.items(), strict=True):
+        links[netdev] = _link(f"{mac}{0x10 + offset:02x}", 1500, [])
+        domain, function = DOMAIN[plane], socket.function
+        hcas[hca] = {
+            "netdev": netdev, "pci": f"{domain:04x}:01:00.{function}", "domain": domain, "function": function,
+            "state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)", "gids": [],
+        }  # fmt: skip
+    return {
+        "schema": 1,
+        "hostname": f"spark{number}",
+        "machine_id": f"{number:032x}",
+        "boot_id": f"boot-{number}",
+        "ssh": {"address": address, "netdev": USUAL_MANAGEMENT},
+        "owner": None,
+        "journal": None,
+        "links": links,
+        "hcas": hcas,
+        "routes": [
+            {
+                "to": "default",
+                "netdev": USUAL_MANAGEMENT,
+                "via": network.replace(".0/24", ".1"),
+                "src": None,
+                "protocol": "static",
+            },
+            {"to": network, "netdev": USUAL_MANAGEMENT, "via": None, "src": address, "protocol": "kernel"},
+            {"to": "172.17.0.0/16", "netdev": "docker0", "via": None, "src": "172.17.0.1", "protocol": "kernel"},
+        ],
+        "docker": {"version": "29.2.1", "images": {}, "containers": []},
+        "errors": [],
+    }
+
+
+def _link(mac: str, mtu: int, addresses: list[str]) -> dict[str, Any]:
+    return {"mac": mac, "mtu": mtu, "up": True, "carrier": True, "addresses": addresses, "inet6": [], "speed": 200000}
+
+
+def fleet(size: int) -> dict[str, dict[str, Any]]:
+    """A fresh fleet, spark1 …"""
+    return {f"spark{number}": fresh(number) for number in range(1, size + 1)}
+
+
+def applied(raw: Mapping[str, Any], node: NodePlan, *, journaled: bool) -> dict[str, Any]:
+    """The node with its planned addresses and routes in place: by our own hand (`journaled`) or by somebody's."""
+    links = {name: dict(link) for name, link in raw["links"].items()}
+    routes = list(raw["routes"])
+    stages = {}
+    for stage in ("plane0", "plane1"):
+        desired = node.stages[stage]
+        stages[stage] = {"status": "applied", "digest": "", "desired": desired, "written": {}, "failures": 0}
+        for port in desired["ports"] if desired["state"] == "on" else ():
+            links[port["netdev"]] |= {"addresses": [port["address"]], "mtu": port["mtu"]}
+            network = ".".join(port["address"].split(".")[:3]) + ".0/24"
+            routes.append({"to": network, "netdev": port["netdev"], "via": None, "src": None, "protocol": "kernel"})
+            routes += [
+                {**route, "netdev": port["netdev"], "src": None, "protocol": "static"} for route in port["routes"]
+            ]
+    journal = {"schema": 1, "generation": 1, "stages": stages} if journaled else None
+    return {**raw, "links": links, "routes": routes, "journal": journal}
+
+
+def fleet_applied(plan: Plan, *, journaled: bool) -> dict[str, dict[str, Any]]:
+    """A fleet that holds a plan."""
+    return {
+        node.name: applied(fresh(number, node.address), node, journaled=journaled)
+        for number, node in enumerate(plan.nodes, start=1)
+    }

@@ -1,0 +1,34 @@
+"""Stack configs for tests: a ring of N, with changes written as config paths."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+DELETE = "<delete>"
+
+
+def ring(size: int = 4, **sections: Any) -> dict[str, Any]:
+    """The smallest ring config, spark1 … at 192.168.1.11 …, with whole sections added or replaced."""
+    nodes = [{"name": f"spark{number}", "address": f"192.168.1.{10 + number}"} for number in range(1, size + 1)]
+    return {"nodes": nodes, "ssh": {"user": "nvidia"}, "engine": {"image": "engine:1"}, **sections}
+
+
+def switched(size: int = 4, **fabric: Any) -> dict[str, Any]:
+    """The same on a switch."""
+    return ring(size, fabric={"topology": "switched", **fabric})
+
+
+def changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with values set at paths such as `nodes[2].address`, or deleted."""
+    for path, value in changes.items():
+        parts = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
+        here: Any = config
+        for part in parts[:-1]:
+            here = here.setdefault(part, {}) if isinstance(here, dict) else here[part]
+        if value == DELETE:
+            del here[parts[-1]]
+        elif isinstance(here, list) and parts[-1] == len(here):
+            here.append(value)
+        else:
+            here[parts[-1]] = value
+    return config
