@@ -29,6 +29,8 @@ toolchain: venv
 root:
 	@test "$$(id -u)" -eq 0 || { echo "The lab boots machines: it needs root (sudo make $(MAKECMDGOALS))." >&2; exit 1; }
 
+# The salt in the lab's stack files is that of the empty passphrase.
+demo down: export PULUMI_CONFIG_PASSPHRASE =
 .PHONY: demo
 demo: root toolchain
 	@toolchain/packages lab
@@ -36,11 +38,14 @@ demo: root toolchain
 	@$(STEP) "engine image: build" $(PYTHON) -m lab image build
 	@$(STEP) "engine image: load" $(PYTHON) -m lab image load all
 	@$(STEP) "pulumi up" ./pulumiw up -s $(STACK) --yes --skip-preview
-	@./pulumiw stack output -s $(STACK)
+	@for output in picture nodes apiUrl; do echo; ./pulumiw stack output -s $(STACK) $$output; done
+	@$(PYTHON) -c 'import sys, urllib.request as web; print(web.urlopen(sys.argv[1], timeout=10).read().decode())' \
+		"$$(./pulumiw stack output -s $(STACK) apiUrl)/v1/models"
 
 .PHONY: down
 down: root toolchain
-	@$(STEP) "pulumi destroy" ./pulumiw destroy -s $(STACK) --yes --skip-preview
+	@test ! -e .pulumi-state/.pulumi/stacks/spark-fabric/$(STACK).json || \
+		$(STEP) "pulumi destroy" ./pulumiw destroy -s $(STACK) --yes --skip-preview
 	@$(STEP) "lab: down" $(PYTHON) -m lab down
 
 .PHONY: check

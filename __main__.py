@@ -19,11 +19,9 @@ def main() -> None:
         settings = load(raw_config(without=lost_nodes(stack.stack)))
         if offline() and not pulumi.runtime.is_dry_run():
             raise pulumi.RunError(f"{OFFLINE} is for previews without nodes: unset it before `up`")
-        found = survey(settings, stack)
+        found = survey(settings, stack, changing=not pulumi.runtime.is_dry_run())
     except ProblemsError as error:
-        lines = [f"{len(error.problems)} problem(s); nothing was changed:"]
-        lines += [f"  {problem.text()}" for problem in error.problems]
-        raise pulumi.RunError("\n".join(lines)) from None
+        raise pulumi.RunError(error.report()) from None
     for warning in found.warnings:
         pulumi.warn(warning.text())
 

@@ -59,9 +59,7 @@ class Cluster(pulumi.ComponentResource):
             nodes.append(
                 Node(node.name, NodeArgs(links[node.name], owner, node.stages["node"], repair, standstill), here)
             )
-        staged = {
-            node.name: {stage: node.stages[stage] for stage in ("plane0", "plane1")} for node in plan.nodes
-        }
+        staged = {node.name: {stage: node.stages[stage] for stage in ("plane0", "plane1")} for node in plan.nodes}
         checked = fleet_check(
             "fabric-staged",
             FleetCheckArgs(

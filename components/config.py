@@ -6,7 +6,7 @@ import json
 from collections.abc import Container
 
 import pulumi
-from pulumi.runtime.config import CONFIG, get_config_env
+from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 
 def raw_config(without: Container[str] = ()) -> dict[str, object]:
@@ -28,3 +28,12 @@ def raw_config(without: Container[str] = ()) -> dict[str, object]:
         if isinstance(nodes, list):
             raw["nodes"] = [node for node in nodes if not (isinstance(node, dict) and node.get("name") in without)]
     return raw
+
+
+def as_kept(section: str, texts: list[str]) -> pulumi.Input[list[str]]:
+    """Texts from a section of the config: a secret where the stack file holds anything in that section encrypted.
+
+    Pulumi tells only of whole top-level keys whether there is a secret in them, and providers make a whole list secret
+    for one entry.
+    """
+    return pulumi.Output.secret(texts) if is_config_secret(f"{pulumi.get_project()}:{section}") else texts

@@ -17,10 +17,11 @@ import pulumi
 import pulumi_docker as docker
 from pulumi_command import local
 
-from components.remote import ON_NODE, Owner, on_nodes
+from components.config import as_kept
+from components.remote import LONGEST_S, ON_NODE, Owner, on_nodes, timeouts
+from fleet.container import ContainerPlan
 from fleet.drift import Group
 from fleet.on_node import ROOT, Link, as_json, ssh_config
-from fleet.container import ContainerPlan
 from fleet.plan import NodePlan, Plan
 from fleet.scalars import Gpus
 
@@ -112,7 +113,12 @@ class Engine(pulumi.ComponentResource):
             health,
             create=HEALTH,
             update="true",
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[self.halt], replace_with=upstream),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[self.halt],
+                replace_with=upstream,
+                custom_timeouts=timeouts(engine.ready_timeout + LONGEST_S),
+            ),
         )
         self.register_outputs({})
 
@@ -143,7 +149,7 @@ class Engine(pulumi.ComponentResource):
             f"{node.name}-engine",
             name=plan.name,
             image=plan.image_id or plan.image,
-            envs=plan.envs,
+            envs=as_kept("engine", plan.envs),
             labels=[docker.ContainerLabelArgs(label=key, value=value) for key, value in sorted(labels.items())],
             network_mode=plan.network_mode,
             ipc_mode=plan.ipc_mode,

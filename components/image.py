@@ -5,7 +5,8 @@ from __future__ import annotations
 import pulumi
 from pulumi_command import local
 
-from components.remote import Owner, on_nodes
+from components.remote import Owner, on_nodes, timeouts
+from fleet.image import ASK_LIMIT_S, LOAD_LIMIT_S
 from fleet.on_node import Link
 from fleet.settings import Image
 
@@ -25,5 +26,5 @@ def image_on(
         create=ENSURE,
         update=ENSURE,
         repair=repair,
-        opts=pulumi.ResourceOptions(parent=parent),
+        opts=pulumi.ResourceOptions(parent=parent, custom_timeouts=timeouts(LOAD_LIMIT_S + 4 * ASK_LIMIT_S)),
     )

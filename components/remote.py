@@ -19,8 +19,12 @@ from fleet.plan import StackName
 
 WHOLE = "whole"  # the trigger of a resource that nothing asks to be replaced
 ON_NODE = "exec python3 -IS fleet/on_node.py"
-# Longer than every limit on the node: Pulumi's own time-out is the last resort, since it reports no reason.
-TIMEOUTS = pulumi.CustomTimeouts(create="15m", update="15m", delete="15m")
+LONGEST_S = 15 * 60  # longer than every limit of the node program
+
+
+def timeouts(seconds: int = LONGEST_S) -> pulumi.CustomTimeouts:
+    """Pulumi's own time-out for a command that may take that long: the last resort, since it reports no reason."""
+    return pulumi.CustomTimeouts(create=f"{seconds}s", update=f"{seconds}s", delete=f"{seconds}s")
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def on_nodes(
     return local.Command(
         name,
         create=create,
-        update=f"{update} # {repair}" if repair else update,
+        update=f"{update} # {' '.join(repair.split())}" if repair else update,  # a comment ends at a line's end
         delete=delete,
         stdin=json.dumps(desired, sort_keys=True) if desired is not None else None,
         environment={"FLEET_LINKS": as_json(list(links)), "FLEET_OWNER": owner.as_json(), "FLEET_STAGE": stage},
@@ -75,7 +79,7 @@ def on_nodes(
 def _options(repair: str | None, restart: str | None) -> pulumi.ResourceOptions:
     """What all commands have in common."""
     ignored = [name for name, reason in (("update", repair), ("triggers", restart)) if not reason]
-    return pulumi.ResourceOptions(delete_before_replace=True, custom_timeouts=TIMEOUTS, ignore_changes=ignored)
+    return pulumi.ResourceOptions(delete_before_replace=True, custom_timeouts=timeouts(), ignore_changes=ignored)
 
 
 def digest_only(

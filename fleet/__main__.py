@@ -15,58 +15,53 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from fleet import drift, preflight, stackfile, state
-from fleet.facts import parse
+from fleet import stackfile, state
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
-from fleet.plan import PlanError, StackName, agreed_image, make
+from fleet.plan import StackName
 from fleet.probe import probe
 from fleet.problems import ProblemsError
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
+from fleet.survey import look
 
 OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
 
 
 def status(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """One line per node and stage: `ok`, `drift`, `missing`, `foreign`, `unreachable` or `unknown`."""
-    seen = probe(name, settings.fleet.id, links)
-    lines = [("unreachable", node, why) for node, why in seen.unreachable.items()]
-    problems, warnings = preflight.before_plan(settings, name, seen)
-    lines += [("foreign", one.path, one.text()) for one in problems if one.code == "other-owner"]
-    facts = {node: parse(observed) for node, observed in seen.observed.items()}
-    try:
-        plan = make(settings, facts, name, image_id=agreed_image(settings, facts))
-    except PlanError as error:
-        lines += [("unknown", one.path, one.text()) for one in error.problems if one.code != "not-probed"]
-    else:
-        found = drift.of_fleet(plan, seen.observed)
-        for node in plan.nodes:
-            if node.name not in seen.observed:
-                continue
-            held = (seen.observed[node.name].get("journal") or {}).get("stages") or {}
-            for stage in node.stages:
-                deviates = found.stages.get((node.name, stage))
-                word = "ok" if not deviates else "drift" if stage in held else "missing"
-                lines.append((word, f"{node.name} {stage}", deviates.text() if deviates else ""))
-        group = drift.of_group(plan, seen.observed, new_start="")
-        lines.append(("drift" if group.broken else "ok", "engine", group.broken or f"start {group.start}"))
+    found, problems = look(settings, name, links)
+    words = {"unreachable": "unreachable", "other-owner": "foreign"}
+    lines = [(words.get(one.code, "unknown"), one.path, one.text()) for one in problems]
+    for node in found.plan.nodes:
+        observed = found.seen.observed.get(node.name)
+        if observed is None:
+            continue
+        held = (observed.get("journal") or {}).get("stages") or {}
+        for stage in node.stages:
+            deviates = found.drift.stages.get((node.name, stage))
+            word = "ok" if not deviates else "drift" if stage in held else "missing"
+            lines.append((word, f"{node.name} {stage}", deviates.text() if deviates else ""))
+    group = found.group
+    lines.append(("drift" if group.broken else "ok", "engine", "; ".join(group.reasons) or f"start {group.start}"))
     for word, subject, text in lines:
         print(f"{word:<12} {subject:<20} {text}".rstrip())
-    for warning in warnings:
+    for warning in found.warnings:
         print(f"{'warning':<12} {warning.text()}")
     return OK if all(word == "ok" for word, _, _ in lines) else NOT_OK
 
 
 def forget(stack: str, node: str) -> int:
     """Take a dead node out of the state and have every command skip it."""
-    names = state.forget(stack, node)
+    names, left = state.forget(stack, node)
     lost = lost_nodes(stack) | {node}
     listing = folder(stack) / "lost"
     listing.parent.mkdir(parents=True, exist_ok=True)
     listing.write_text("".join(f"{name}\n" for name in sorted(lost)))
     print(f"{node}: {len(names)} resources forgotten: {', '.join(names) or 'none was in the state'}")
+    if left:
+        print("\n".join([f"What stays on {node}, as far as the state knew:", *(f"  {line}" for line in left)]))
     print(
-        f"Whatever this stack did on {node} is still there. When it is back, either\n"
+        f"When {node} is back, either\n"
         f"  on the node: sudo docker rm -f $(sudo docker ps -aq --filter label=spark-fabric.stack)\n"
         f"               sudo python3 /var/lib/spark-fabric/{stack}/spark-node.pyz revert\n"
         f"  or from here, to take it in again: python -m fleet remember {node} -s {stack}, then up"
@@ -77,7 +72,8 @@ def forget(stack: str, node: str) -> int:
 def remember(stack: str, node: str) -> int:
     """Take a node off the list of lost ones."""
     lost = lost_nodes(stack)
-    (folder(stack) / "lost").write_text("".join(f"{name}\n" for name in sorted(lost - {node})))
+    if node in lost:
+        (folder(stack) / "lost").write_text("".join(f"{name}\n" for name in sorted(lost - {node})))
     print(f"{node}: {'no longer skipped; run up' if node in lost else 'was not forgotten'}")
     return OK
 
@@ -97,7 +93,7 @@ def _each(
     ours: list[Link] = []
     for link in links:
         owner = owners.get(link.name)
-        if owner and f"{owner['project']}/{owner['stack']}/{owner['fleet_id']}" == label:
+        if owner and name.owns(owner, settings.fleet.id):
             ours.append(link)
         elif link.name in owners:
             print(f"{link.name}: does not carry the mark of {label}; left as it is")

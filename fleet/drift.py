@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet.facts import parse
 from fleet.plan import NodePlan, Plan
 from node import plane, relay
+from node.deviation import Deviation
 from node.digest import digest
 
 Observed = Mapping[str, Any]
@@ -57,6 +59,10 @@ class Drift:
         """Why all engines must be stopped first; None where every repair can be made under them."""
         return self._summary([found for found in self.stages.values() if found.disruptive])
 
+    def lines(self) -> list[str]:
+        """All of it as text, a line for each stage."""
+        return [f"{found.node} {found.stage}: {found.text()}" for found in self.stages.values()]
+
     def _summary(self, found: list[StageDrift]) -> str | None:
         if not found:
             return None
@@ -77,15 +83,23 @@ def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
             found = of_stage(node, stage, seen)
             if found:
                 stages[node.name, stage] = found
+        gone = of_image(node, plan.settings.engine.image.ref, seen)
+        if gone:
+            stages[node.name, "image"] = gone
     return Drift(stages, generations)
+
+
+def deviations_of(node: NodePlan, stage: str, seen: Observed) -> list[Deviation]:
+    """Everything in which a node differs from one stage's desired state, what is somebody else's included."""
+    look = DEVIATIONS.get(stage)
+    return look(dict(node.stages[stage]), dict(seen)) if look else []
 
 
 def of_stage(node: NodePlan, stage: str, seen: Observed) -> StageDrift | None:
     """The drift of one stage of one node; None where it is as desired."""
     desired = dict(node.stages[stage])
     record = ((seen.get("journal") or {}).get("stages") or {}).get(stage)
-    look = DEVIATIONS.get(stage)
-    deviations = look(desired, dict(seen)) if look else []
+    deviations = [one for one in deviations_of(node, stage, seen) if not one.foreign]  # those are problems
     reasons = [deviation.text() for deviation in deviations]
     disruptive = any(deviation.disruptive for deviation in deviations)
     off = desired.get("state") == "off"
@@ -103,12 +117,29 @@ def of_stage(node: NodePlan, stage: str, seen: Observed) -> StageDrift | None:
     return StageDrift(node.name, stage, tuple(reasons), disruptive)
 
 
+def of_image(node: NodePlan, ref: str, seen: Observed) -> StageDrift | None:
+    """Whether the rank's image has gone, or the tag has moved; None where it is there or no node knows its id yet.
+
+    Bringing it back changes nothing that the node counts, so the time tells this loss from the one before.
+    """
+    wanted = node.container.image_id if node.container else None
+    docker = seen.get("docker")
+    if wanted is None or docker is None:
+        return None
+    present = parse(seen).images.get(ref)
+    if present == wanted:
+        return None
+    state = f"is {present[7:19]}, not {wanted[7:19]}" if present else "is not there"
+    return StageDrift(node.name, "image", (f"{ref} {state} (seen at {seen.get('time', 0):.0f})",), disruptive=False)
+
+
 @dataclass(frozen=True)
 class Group:
     """Whether the running engines are one group of this stack, and what the next start is called."""
 
     broken: str | None
     start: str
+    reasons: tuple[str, ...] = ()  # what is broken about it, one by one
 
 
 def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Group:
@@ -149,6 +180,6 @@ def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Gr
         reasons.append("the ranks are of different groups")
     known = set(starts.values())
     if reasons:
-        return Group(f"{'; '.join(reasons)} (start {new_start})", new_start)
+        return Group(f"{'; '.join(reasons)} (start {new_start})", new_start, tuple(reasons))
     same = known and groups == {plan.group}
     return Group(None, known.pop() if same else new_start)

@@ -21,6 +21,14 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two looks; loading takes s
 PATIENCE_S = 30.0  # that a node may be out of reach
 
 
+def silence(answer: on_node.Answer) -> str | None:
+    """Why nothing is known of a node's containers just now; None where it is."""
+    if answer.status:
+        return answer.text
+    error = (answer.result or {}).get("docker_error")
+    return f"{answer.node}: docker does not answer: {error}" if error else None
+
+
 def trouble(answer: on_node.Answer, rank: int) -> str | None:
     """What is wrong with one rank; None while it runs."""
     containers = (answer.result or {}).get("containers") or []
@@ -46,9 +54,7 @@ def main() -> int:
     """Entry point: 0 when the API answers, 1 with the reason on stderr otherwise."""
     owner = json.loads(os.environ["FLEET_OWNER"])
     desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
-    lost = on_node.lost_nodes(owner["stack"])
-    links = [on_node.Link(**link) for link in json.loads(os.environ["FLEET_LINKS"])]
-    links = [link for link in links if link.name in desired and link.name not in lost]
+    links = [link for link in on_node.links_of_command(owner["stack"]) if link.name in desired]
     requests = {
         link.name: {"owner": owner, "node": link.name, "desired": desired[link.name], "holder": on_node.holder()}
         for link in links
@@ -59,17 +65,22 @@ def main() -> int:
     while True:
         answers = on_node.on_all("status", owner["stack"], links, requests)
         now = time.monotonic()
-        unreachable = [answer.text for answer in answers if answer.status]
+        unreachable = [text for answer in answers if (text := silence(answer))]
         if not unreachable:
             heard = now
         problems = [
-            text for answer in answers if not answer.status if (text := trouble(answer, desired[answer.node]["rank"]))
+            text
+            for answer in answers
+            if not silence(answer) and (text := trouble(answer, desired[answer.node]["rank"]))
         ]
         if now - heard > PATIENCE_S:
             problems += unreachable
         api = next((answer.result or {} for answer in answers if answer.node == head), {}).get("api") or {}
-        if not problems and not unreachable and api.get("health") == 200 and api.get("models"):
-            print(f"{head}: serves {', '.join(api['models'])} after {now - began:.1f} s; {len(links)} ranks run")
+        served = ", ".join(api.get("models") or ()) or (
+            "models that it lists only for a key" if api.get("key_needed") else ""
+        )
+        if not problems and not unreachable and api.get("health") == 200 and served:
+            print(f"{head}: serves {served} after {now - began:.1f} s; {len(links)} ranks run")
             return 0
         if not problems and now - began > limit:
             problems = [f"{head}: the API is not ready after {limit:g} s (health: {api.get('health')})"]

@@ -57,14 +57,17 @@ def _docker(config: Path, link: on_node.Link, words: str) -> list[str]:
 def present(config: Path, link: on_node.Link, ref: str) -> str | None:
     """The id of an image on one node, None without one; raises ImageError when the node or its docker fails."""
     words = f"image inspect --format {{{{.Id}}}} {shlex.quote(ref)}"
-    done = subprocess.run(
-        _docker(config, link, words),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=ASK_LIMIT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            _docker(config, link, words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ASK_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ImageError(f"{link.name}: docker has not answered within {ASK_LIMIT_S} s") from None
     if done.returncode == 0:
         return done.stdout.strip()
     if "no such image" in done.stderr.lower():
@@ -115,9 +118,7 @@ def main() -> int:
     """Entry point: 0 when every node has the image."""
     owner = json.loads(os.environ["FLEET_OWNER"])
     desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
-    lost = on_node.lost_nodes(owner["stack"])
-    links = [on_node.Link(**link) for link in json.loads(os.environ["FLEET_LINKS"])]
-    links = [link for link in links if link.name not in lost]
+    links = on_node.links_of_command(owner["stack"])
 
     def one(link: on_node.Link) -> bool:
         try:

@@ -166,6 +166,8 @@ def _stand_in(draft: dict[str, Any], loc: Loc, kind: str) -> None:
             stand_in = "stand-in"
         case ("engine", "volumes", int(index)):
             stand_in = f"/stand-in-{index}:/stand-in-{index}"
+        case ("fabric", "setAside", int(index)):
+            stand_in = f"/etc/netplan/stand-in-{index}.yaml"
         case _:
             holder.pop(loc[-1], None)
             return

@@ -10,15 +10,14 @@ FLEET_STAGE   the stage that the verb is about
 FLEET_LOST    comma-separated names of nodes to skip, besides those listed in the stack's `lost` file
 stdin         JSON object: node name -> desired state
 
-The node program is packed in memory from `node/` beside this folder and piped to the node, so nothing needs to be
-installed there. Exit status: 0 when all nodes succeeded, else the highest status of a node; 255 means that a node
+The node program is packed from `node/` beside this folder and piped to the node, so nothing needs to be installed
+there. Exit status: 0 when all nodes succeeded, else the highest status of a node; 255 means that a node
 could not be reached (`ssh`'s own status).
 """
 
 from __future__ import annotations
 
 import getpass
-import io
 import json
 import os
 import shlex
@@ -26,13 +25,17 @@ import socket
 import subprocess
 import sys
 import threading
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
+
+from node.pack import program
+
 ROOT = Path(__file__).resolve().parent.parent
+STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
 UNREACHABLE = 255
 LIMITS_S = {"observe": 10, "verify": 60, "status": 15}  # on the node; everything else has DEFAULT_S
 DEFAULT_S = 180
@@ -44,7 +47,6 @@ BOOT = (
     "import os,sys,runpy;i=sys.stdin.buffer;b=i.read(int(i.readline()));f=os.memfd_create('spark-node');"
     "os.writev(f,[b]);p='/proc/self/fd/%d'%f;sys.argv[0]=p;runpy.run_path(p,run_name='__main__')"
 )
-MAIN = "import sys\nfrom node.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,9 @@ class Answer:
         return self.status != UNREACHABLE
 
 
-def pack() -> bytes:
-    """The node program as a zip that Python can run; the same sources give the same bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        files = {"__main__.py": MAIN.encode()}
-        files |= {f"node/{path.name}": path.read_bytes() for path in sorted((ROOT / "node").glob("*.py"))}
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()
-
-
 def folder(stack: str) -> Path:
     """Where the operator's side keeps what belongs to one stack and is no secret: ssh files, lost nodes."""
-    return ROOT / ".spark-fabric" / stack
+    return ROOT / STATE / stack
 
 
 def ssh_config(stack: str, link: Link) -> Path:
@@ -141,16 +132,54 @@ def lost_nodes(stack: str) -> set[str]:
     return {name for name in named if name}
 
 
+def _link(values: dict[str, Any]) -> Link:
+    """A link as another version of this program wrote it: what it knew beyond ours is left out."""
+    names = {field.name for field in fields(Link)}
+    return Link(**{name: value for name, value in values.items() if name in names})
+
+
+def _last_links(stack: str) -> dict[str, dict[str, Any]]:
+    listing = folder(stack) / "links.json"
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(listing.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def remember_links(stack: str, links: list[Link]) -> None:
+    """Keep the links by which nodes have just answered.
+
+    A resource is deleted with the environment that it was created with. After a new key, a new address or a new host
+    key that one leads nowhere, and nothing that has to be deleted first could ever be changed again.
+    """
+    last = _last_links(stack)
+    last |= {link.name: asdict(link) for link in links}
+    _write(folder(stack) / "links.json", json.dumps(last, indent=1, sort_keys=True) + "\n")
+
+
+def links_of_command(stack: str) -> list[Link]:
+    """The links of FLEET_LINKS without those of forgotten nodes, each as its node has last answered."""
+    lost, last = lost_nodes(stack), _last_links(stack)
+    links = []
+    for values in json.loads(os.environ["FLEET_LINKS"]):
+        if values["name"] in lost:
+            print(f"{values['name']}: forgotten, skipped")
+        else:
+            links.append(_link(last.get(values["name"], values)))
+    return links
+
+
 def ssh_command(config: Path, link: Link, limit: int, verb: str) -> list[str]:
     """The command line that runs the node program as root, in at most `limit` seconds."""
-    program = shlex.join(["timeout", "-k", "10", str(limit), "python3", "-IS", "-c", BOOT, verb])
-    remote = f'if [ "$(id -u)" = 0 ]; then exec {program}; fi; exec sudo -n --preserve-env=SSH_CONNECTION {program}'
+    words = shlex.join(["timeout", "-k", "10", str(limit), "python3", "-IS", "-c", BOOT, verb])
+    remote = f'if [ "$(id -u)" = 0 ]; then exec {words}; fi; exec sudo -n --preserve-env=SSH_CONNECTION {words}'
     return ["ssh", "-F", str(config), "-o", "BatchMode=yes", "-T", link.name, remote]
 
 
 def _unreachable(link: Link, text: str) -> str:
     """What ssh said, and what the operator can do about it."""
-    said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
+    said = next((line.strip(" .") for line in reversed(text.splitlines()) if line.strip()), "no answer")
     where = f"{link.name} ({link.user}@{link.address}:{link.port})"
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text or "Host key verification failed" in text:
         return (
@@ -163,15 +192,15 @@ def _unreachable(link: Link, text: str) -> str:
 
 
 def ask(
-    verb: str, stack: str, link: Link, program: bytes, request: dict[str, Any], limit: float | None = None
+    verb: str, stack: str, link: Link, packed: bytes, request: dict[str, Any], limit: float | None = None
 ) -> Answer:
     """Run one verb on one node. Never raises for what a node or the network does.
 
     `limit` bounds the whole call in seconds; without it the verb's own limit does.
     """
-    seconds = LIMITS_S.get(verb, DEFAULT_S)
+    seconds = LIMITS_S.get(verb, DEFAULT_S) + int((request.get("desired") or {}).get("grace", 0))  # of a stop
     command = ssh_command(ssh_config(stack, link), link, seconds, verb)
-    body = b"%d\n%s%s" % (len(program), program, json.dumps(request).encode())
+    body = b"%d\n%s%s" % (len(packed), packed, json.dumps(request).encode())
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         out, err = process.communicate(body, timeout=limit or seconds + GRACE_S)
@@ -202,33 +231,31 @@ def on_all(
     verb: str, stack: str, links: list[Link], requests: dict[str, dict[str, Any]], limit: float | None = None
 ) -> list[Answer]:
     """Run one verb on many nodes at once; the answers come in the order of the links."""
-    program = pack()
+    packed = program(ROOT / STATE)
     with ThreadPoolExecutor(max(1, len(links))) as pool:
-        return list(pool.map(lambda link: ask(verb, stack, link, program, requests[link.name], limit), links))
+        return list(pool.map(lambda link: ask(verb, stack, link, packed, requests[link.name], limit), links))
 
 
 def report(answer: Answer) -> None:
     """Print what one node said: short lines, each with the node's name in front."""
-    lines = answer.text.splitlines()[-40:] if answer.status else []
-    for line in lines:
-        print(line[:1000] if line.startswith(answer.node) else f"{answer.node}: {line[:1000]}", file=sys.stderr)
+
+    def named(line: str) -> str:
+        return line[:1000] if line.startswith(answer.node) else f"{answer.node}: {line[:1000]}"
+
+    for line in answer.text.splitlines()[-40:] if answer.status else []:
+        print(named(line), file=sys.stderr)
     for key in ("changed", "notes"):
         for line in (answer.result or {}).get(key) or []:
-            print(f"{answer.node}: {line[:1000]}")
+            print(named(line))
 
 
 def main() -> int:
     """Entry point of the commands."""
     verb, _, action = sys.argv[1].partition(":")
-    links = [Link(**link) for link in json.loads(os.environ["FLEET_LINKS"])]
     owner = json.loads(os.environ["FLEET_OWNER"])
+    links = links_of_command(owner["stack"])
     text = sys.stdin.read()
     desired = json.loads(text) if text.strip() else {}
-    lost = lost_nodes(owner["stack"])
-    for link in links:
-        if link.name in lost:
-            print(f"{link.name}: forgotten, skipped")
-    links = [link for link in links if link.name not in lost]
     requests = {
         link.name: {
             "owner": owner,
@@ -242,6 +269,8 @@ def main() -> int:
     answers = on_all(verb, owner["stack"], links, requests)
     for answer in answers:
         report(answer)
+    if not all(answer.reached for answer in answers):
+        print("If the way to a node has changed (address, user, key), run a preview first.", file=sys.stderr)
     return max((answer.status for answer in answers), default=0)
 
 

@@ -3,7 +3,7 @@
 Preview, `up`, `doctor` and tests use this one object. Desired states are the JSON values that the node program takes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,14 @@ DISRUPTIVE = ("node", "plane0", "plane1", "relay")
 
 
 class PlanError(ProblemsError):
-    """The settings do not fit the nodes; `problems` has all of it."""
+    """The settings do not fit the nodes; `problems` has all of it.
+
+    `draft` is the plan as it would be without them: good for telling the drift of the nodes, never to be applied.
+    """
+
+    def __init__(self, problems: Iterable[Problem], draft: "Plan") -> None:
+        super().__init__(problems)
+        self.draft = draft
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,10 @@ class StackName:
     def label(self, fleet_id: str) -> str:
         """The value of the label `spark-fabric.stack`."""
         return f"{self.project}/{self.stack}/{fleet_id}"
+
+    def owns(self, owner: Mapping[str, Any], fleet_id: str) -> bool:
+        """Whether a node with this owner (as `observe` has it) belongs to the stack, from whatever state."""
+        return StackName(owner["project"], owner["stack"]).label(owner["fleet_id"]) == self.label(fleet_id)
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,17 @@ class _Planner:
         if self.probed:
             self._check()
         if self.problems:
-            raise PlanError(self.problems)
+            self._stand_in()
+            raise PlanError(self.problems, self._made())
+        return self._made()
+
+    def _stand_in(self) -> None:
+        """Put the usual device where a planned one was not found, for a draft."""
+        for node in self.ranks:
+            for plane, end in self._ends(node.name):
+                self.devices[node.name].setdefault((plane, end.socket), ports.usual(node, plane, end.socket))
+
+    def _made(self) -> Plan:
         nodes = tuple(self._node(node) for node in self.settings.nodes)
         ranks = [node for node in nodes if node.active]
         table = [[node.name, node.address, self._machine(node.name)] for node in ranks]
@@ -283,13 +304,16 @@ class _Planner:
             f"{MARK}: plane {plane} of {node.name}, stack {self.stack.label(self.settings.fleet.id)}.",
             "A hand edit shows as drift in the preview; `pulumi destroy` takes this file away.",
         )
-        return {
+        desired: dict[str, Any] = {
             "state": "on",
             "plane": plane,
             "file": netplan.path(plane),
             "text": netplan.render(header, planned, notes),
             "ports": planned,
         }
+        if self.settings.fabric.set_aside:
+            desired["setAside"] = sorted(self.settings.fabric.set_aside)
+        return desired
 
     def _wire(self, plane: int, end: End) -> str:
         segment = self.topology.segment(end)

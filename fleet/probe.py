@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from fleet.on_node import Answer, Link, holder, on_all
 from fleet.plan import StackName
 
 DEADLINE_S = 12  # a dead node is known by then, and the others' facts are kept
+PATIENCE_S = 60  # for a change that somebody is just making on a node
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,23 @@ def probe(stack: StackName, fleet_id: str, links: Sequence[Link], deadline: floa
         if answer.node not in observed
     }
     return Probe(observed, failed)
+
+
+def probe_at_rest(stack: StackName, fleet_id: str, links: Sequence[Link], patience: float = PATIENCE_S) -> Probe:
+    """Like `probe`, but wait while nodes are being changed: by another run, or by what a killed run has left going.
+
+    A plan made of a half-done change would be wrong as soon as that change is done. After `patience` seconds nodes
+    may still be busy; the answer then says so.
+    """
+    end = time.monotonic() + patience
+    told: set[str] = set()
+    while True:
+        seen = probe(stack, fleet_id, links)
+        busy = {name: observed["lock"] for name, observed in seen.observed.items() if observed.get("lock")}
+        if not busy or time.monotonic() > end:
+            return seen
+        for name, lock in busy.items():
+            if name not in told:
+                print(f"{name}: waiting for {lock.get('holder')}, who is changing it", flush=True)
+        told |= busy.keys()
+        time.sleep(1)

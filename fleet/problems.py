@@ -36,6 +36,12 @@ class ProblemsError(Exception):
         self.problems = tuple(problems)
         super().__init__("\n".join(problem.text() for problem in self.problems))
 
+    def report(self) -> str:
+        """All of it for the operator, a line each."""
+        return "\n".join(
+            (f"{len(self.problems)} problem(s); nothing was changed:", *(f"  {one.text()}" for one in self.problems))
+        )
+
 
 def config_path(loc: Loc) -> str:
     """`("nodes", 2, "address")` as it is written for `pulumi config set --path`: `spark-fabric:nodes[2].address`."""

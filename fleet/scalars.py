@@ -11,7 +11,7 @@ from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 from typing import Annotated
 
-from pydantic import BeforeValidator, StringConstraints, WrapSerializer
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, WrapSerializer
 from pydantic_core import PydanticCustomError
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -19,6 +19,7 @@ NETDEV = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CONTAINER_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
+NETPLAN_FILE = re.compile(r"/etc/netplan/(?!41-spark-fabric-)[\w.-]+\.yaml")
 IMAGE = re.compile(
     r"[a-zA-Z0-9][\w.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
@@ -45,6 +46,15 @@ def _matching(pattern: re.Pattern[str], code: str, wanted: str, hint: str = "") 
         return text
 
     return BeforeValidator(check)
+
+
+def _as_docker_lists_it(ref: str) -> str:
+    """`name` is `name:latest`, and a tag beside a digest means nothing."""
+    name, _, digest = ref.partition("@")
+    tagged = ":" in name.rpartition("/")[2]
+    if digest:
+        return f"{name.rpartition(':')[0] if tagged else name}@{digest}"
+    return name if tagged else f"{name}:latest"
 
 
 def _whole(value: object) -> int:
@@ -219,9 +229,22 @@ EnvValue = Annotated[str, BeforeValidator(_env_value)]
 ContainerName = Annotated[
     str, _matching(CONTAINER_NAME, "not-a-container-name", "letters, digits and _.- (docker's rule)")
 ]
-ImageRef = Annotated[
-    str, _matching(IMAGE, "not-an-image", "an image reference such as registry/name:tag or name@sha256:…")
+NetplanFile = Annotated[
+    str,
+    _matching(
+        NETPLAN_FILE,
+        "not-a-netplan-file",
+        "a file of the nodes such as /etc/netplan/40-cx7.yaml",
+        "It must not be one of our own files.",
+    ),
 ]
+ImageRef = Annotated[
+    str,
+    _matching(IMAGE, "not-an-image", "an image reference such as registry/name:tag or name@sha256:…"),
+    AfterValidator(_as_docker_lists_it),
+]
+
+
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
 Listen = Annotated[IPv4Address, BeforeValidator(_listen)]
 Pool = Annotated[IPv4Network, BeforeValidator(_pool)]

@@ -191,6 +191,12 @@ class Fabric(_Model):
         "Neither RoCE nor the mesh uses this path.",
     )
 
+    set_aside: list[scalars.NetplanFile] = Field(
+        [],
+        description="Netplan files of the nodes, not ours, that configure fabric ports: moved out of the way while the "
+        "stack is up and put back at destroy. Without it such a file is refused.",
+    )
+
     @property
     def planes(self) -> Mapping[int, Plane]:
         """Both planes, by number."""

@@ -62,7 +62,6 @@ def links(settings: Settings, *, keys_needed: bool = True) -> tuple[list[Link], 
             )
             continue
         identity = own.identity or common.identity or ""
-        made.append(
-            Link(node.name, str(node.address), own.user or common.user, port, key or "", identity, common.connect_timeout)
-        )
+        user, patience = own.user or common.user, common.connect_timeout
+        made.append(Link(node.name, str(node.address), user, port, key or "", identity, patience))
     return made, problems

@@ -14,6 +14,8 @@ from fleet.plan import StackName
 from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
 
+ENCRYPTED = "(encrypted)"
+
 
 def read(stack: str, without: Container[str] = (), root: Path = ROOT) -> tuple[StackName, Settings]:
     """The names and settings of a stack, without the nodes in `without`.
@@ -30,12 +32,23 @@ def read(stack: str, without: Container[str] = (), root: Path = ROOT) -> tuple[S
     config = _yaml(path).get("config") or {}
     prefix = f"{project}:"
     raw: dict[str, object] = {
-        key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)
+        key.removeprefix(prefix): _readable(value) for key, value in config.items() if key.startswith(prefix)
     }
     nodes = raw.get("nodes")
     if isinstance(nodes, list):
         raw["nodes"] = [node for node in nodes if not (isinstance(node, dict) and node.get("name") in without)]
     return StackName(project, stack), load(raw)
+
+
+def _readable(value: Any) -> Any:
+    """A value of the config with a stand-in for what is encrypted: nothing that runs without Pulumi needs a secret."""
+    if isinstance(value, list):
+        return [_readable(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"secure"}:
+        return ENCRYPTED
+    return {key: _readable(one) for key, one in value.items()}
 
 
 def _yaml(path: Path) -> dict[str, Any]:

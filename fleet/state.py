@@ -8,9 +8,21 @@ import subprocess
 from typing import Any
 
 from fleet.on_node import ROOT
+from node import plane, relay
+from node.journal import HOME
 
-# What a resource of a node is called, after the node's name; the empty one is the node's component.
-SUFFIXES = ("", "-undo", "-node", "-image", "-fabric", "-plane0", "-plane1", "-relay", "-docker", "-engine")
+COMMAND = "command:local:Command"
+# What the resources of a node are: their type, and what follows the node's name in theirs. Without the type, the
+# component of a node called spark-undo could not be told from the undo of spark.
+OF_NODE = frozenset(
+    {
+        ("spark-fabric:components:Node", ""),
+        ("spark-fabric:components:FabricPlanes", "-fabric"),
+        ("pulumi:providers:docker", "-docker"),
+        ("docker:index/container:Container", "-engine"),
+        *((COMMAND, f"-{stage}") for stage in ("image", "undo", "node", "plane0", "plane1", "relay")),
+    }
+)
 LIMIT_S = 300
 
 
@@ -42,10 +54,9 @@ def _run(stack: str, verb: str, stdin: str | None = None) -> str:
 
 def without_node(exported: dict[str, Any], node: str) -> tuple[dict[str, Any], list[str]]:
     """An exported state without a node's resources and without every reference to them; and their names."""
-    names = {node + suffix for suffix in SUFFIXES}
     deployment = exported["deployment"]
     resources = deployment.get("resources") or []
-    gone = {resource["urn"] for resource in resources if resource["urn"].rsplit("::", 1)[-1] in names}
+    gone = {resource["urn"] for resource in _all(exported) if _is_of(resource["urn"], node)}
 
     def scrub(value: Any) -> Any:
         if isinstance(value, list):
@@ -57,12 +68,66 @@ def without_node(exported: dict[str, Any], node: str) -> tuple[dict[str, Any], l
     deployment["resources"] = [scrub(resource) for resource in resources if resource["urn"] not in gone]
     pending = deployment.get("pending_operations") or []
     deployment["pending_operations"] = [one for one in pending if one["resource"]["urn"] not in gone]
-    return exported, sorted(urn.rsplit("::", 1)[-1] for urn in gone)
+    return exported, sorted(_name(urn) for urn in gone)
 
 
-def forget(stack: str, node: str) -> list[str]:
-    """Take a node's resources out of the stack's state and return their names. Raises StateError."""
-    exported, names = without_node(json.loads(_run(stack, "export")), node)
+def _all(exported: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every resource of an exported state, and those of operations that were begun and not ended."""
+    deployment = exported["deployment"]
+    pending = [operation["resource"] for operation in deployment.get("pending_operations") or []]
+    return [*(deployment.get("resources") or []), *pending]
+
+
+def _name(urn: str) -> str:
+    return urn.rsplit("::", 1)[-1]
+
+
+def _is_of(urn: str, node: str) -> bool:
+    kind = urn.split("::")[-2].rsplit("$", 1)[-1]
+    return any(kind == of and _name(urn) == node + suffix for of, suffix in OF_NODE)
+
+
+def left_on(exported: dict[str, Any], node: str) -> list[str]:
+    """What the stack put on a node, from the desired states in an exported state: a line for each thing."""
+    lines: list[str] = []
+    for resource in _all(exported):
+        if not _is_of(resource["urn"], node):
+            continue
+        inputs = resource.get("inputs") or {}
+        kind, of = resource["urn"].split("::")[-2].rsplit("$", 1)[-1], _name(resource["urn"]).removeprefix(node)
+        if kind == "docker:index/container:Container":
+            lines.append(f"container {inputs.get('name')} (stopped, if the node was off)")
+        elif kind == COMMAND and of in ("-plane0", "-plane1", "-relay"):
+            desired = json.loads(inputs.get("stdin") or "{}").get(node) or {}
+            if desired.get("state") == "on":
+                lines += _of_relay(desired) if of == "-relay" else _of_plane(desired)
+        elif kind == COMMAND and of == "-node":
+            stack = json.loads(inputs["environment"]["FLEET_OWNER"])["stack"]
+            lines.append(f"{HOME}/{stack}/: the journal, and the program that puts all of this back")
+    return lines
+
+
+def _of_plane(desired: dict[str, Any]) -> list[str]:
+    lines = [f"file {desired['file']}", f"file {plane.sysctl_path(desired)}"]
+    for port in desired["ports"]:
+        lines.append(f"{port['netdev']}: address {port['address']}, MTU {port['mtu']}")
+        lines += [f"{port['netdev']}: route to {route['to']} via {route['via']}" for route in port["routes"]]
+    return lines
+
+
+def _of_relay(desired: dict[str, Any]) -> list[str]:
+    pairs = ", ".join(" and ".join(pair) for pair in desired["pairs"])
+    return [f"file {relay.SYSCTL_PATH}", f"unit {relay.UNIT}: forwarding between {pairs}"]
+
+
+def forget(stack: str, node: str) -> tuple[list[str], list[str]]:
+    """Take a node's resources out of the stack's state; return their names and what stays on the node.
+
+    Raises StateError.
+    """
+    exported = json.loads(_run(stack, "export"))
+    left = left_on(exported, node)
+    exported, names = without_node(exported, node)
     if names:
         _run(stack, "import", json.dumps(exported))
-    return names
+    return names, left

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from fleet import preflight
 from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import parse
 from fleet.image import ImageError, archive_id
-from fleet.on_node import ROOT, Link
+from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
 from fleet.plan import Plan, PlanError, StackName, agreed_image, make
-from fleet.probe import Probe, probe
+from fleet.probe import Probe, probe, probe_at_rest
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
@@ -49,15 +49,34 @@ class Survey:
         }
 
 
+class Refused(ProblemsError):
+    """Something stands in the way. What deviates on the nodes that can be read is told all the same, in `drift`."""
+
+    def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem], drift: Iterable[str]) -> None:
+        super().__init__(problems)
+        self.warnings = tuple(warnings)
+        self.drift = tuple(drift)
+
+    def report(self) -> str:
+        """The problems, then the warnings and the drift."""
+        lines = [super().report()]
+        if self.warnings:
+            lines += ["Warnings:", *(f"  {one.text()}" for one in self.warnings)]
+        if self.drift:
+            lines += ["Deviations, which `up` repairs when the problems are gone:", *(f"  {one}" for one in self.drift)]
+        return "\n".join(lines)
+
+
 def offline() -> bool:
     """Whether the operator asked for a plan without nodes."""
     return os.environ.get(OFFLINE, "") not in ("", "0")
 
 
-def survey(settings: Settings, stack: StackName) -> Survey:
-    """Look at every node once and plan; changes nothing.
+def survey(settings: Settings, stack: StackName, *, changing: bool = False) -> Survey:
+    """Look at every node once and plan; changes nothing. For a run that will change something, `changing` waits for
+    nodes that somebody else is just changing.
 
-    Raises ProblemsError with every problem of settings, nodes and plan.
+    Raises ProblemsError with every problem of settings, and Refused with every problem of nodes and plan.
     """
     links, problems = links_of(settings, keys_needed=not offline())
     archived, image_problems = _archived(settings)
@@ -67,19 +86,50 @@ def survey(settings: Settings, stack: StackName) -> Survey:
     if offline():
         plan = make(settings, None, stack, image_id=archived)
         return Survey(plan, {link.name: link for link in links}, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings)
-    seen = probe(stack, settings.fleet.id, links)
+    found, problems = look(settings, stack, links, archived, changing=changing)
+    if problems:
+        raise Refused(problems, found.warnings, _deviations(found))
+    return found
+
+
+def look(
+    settings: Settings,
+    stack: StackName,
+    links: Sequence[Link],
+    image_id: str | None = None,
+    *,
+    changing: bool = False,
+) -> tuple[Survey, list[Problem]]:
+    """Look at every node once, and every problem. With problems, the plan is a draft that must not be applied.
+
+    `image_id` is the one that the operator's archive stands for; without it, the nodes are asked.
+    """
+    seen = (probe_at_rest if changing else probe)(stack, settings.fleet.id, links)
+    remember_links(stack.stack, [link for link in links if link.name in seen.observed])
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
-    problems, warnings = preflight.before_plan(settings, stack, seen)
+    problems, warnings = preflight.before_plan(settings, stack, seen, lost_nodes(stack.stack), changing=changing)
     try:
-        plan = make(settings, facts, stack, image_id=archived or agreed_image(settings, facts))
+        plan = make(settings, facts, stack, image_id=image_id or agreed_image(settings, facts))
     except PlanError as error:
-        raise ProblemsError([*problems, *(one for one in error.problems if one.code != "not-probed")]) from None
+        plan = error.draft
+        problems += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
     more, further = preflight.check(plan, seen)
-    if problems or more:
-        raise ProblemsError([*problems, *more])
     found = of_fleet(plan, seen.observed)
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
-    return Survey(plan, {link.name: link for link in links}, seen, found, group, (*plan.warnings, *warnings, *further))
+    warnings = [*plan.warnings, *warnings, *further]
+    here = {link.name: link for link in links}
+    return Survey(plan, here, seen, found, group, tuple(warnings)), [*problems, *more]
+
+
+def _deviations(found: Survey) -> list[str]:
+    """The drift as text; nothing of a fleet that this stack has never been on, where all would be missing."""
+    stack, fleet_id = found.plan.stack, found.plan.settings.fleet.id
+    owners = {name: observed.get("owner") for name, observed in found.seen.observed.items()}
+    others = {name for name, owner in owners.items() if owner and not stack.owns(owner, fleet_id)}
+    if all(owner is None for name, owner in owners.items() if name not in others):
+        return []
+    mine = {key: one for key, one in found.drift.stages.items() if one.node not in others}
+    return [*Drift(mine).lines(), *(f"engine: {reason}" for reason in found.group.reasons)]
 
 
 def _archived(settings: Settings) -> tuple[str | None, list[Problem]]:

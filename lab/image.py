@@ -31,6 +31,7 @@ STOCK = b"stand-in for the stock library\0NCCL version 2.30.7+cuda13.2\0"
 PATCHED = STOCK.replace(b"stock", b"patched") + b"NCCL_SWITCHLESS_RING_ONLY\0NCCL_IB_EXTENDED_IPV4_GIDS\0"
 MODEL = "models/DeepSeek-V4.1-Flash"
 SHARDS = 2
+KEPT = 6  # archives in the cache
 ENTRY = """import sys
 
 sys.path.insert(0, "/opt/dsv41")
@@ -83,7 +84,16 @@ def build(root: Path, folder: Path, variant: int = 1) -> Built:
         images = _save(root, folder, variant, partial)
         partial.replace(archive)
         replace(record, json.dumps(images) + "\n")
+        _forget_old(folder)
     return Built(archive, json.loads(record.read_text()))
+
+
+def _forget_old(folder: Path) -> None:
+    """Delete all but the archives that were built last."""
+    archives = sorted(folder.glob("engine-*.tar"), key=lambda file: file.stat().st_mtime)
+    for old in archives[:-KEPT]:
+        for file in (old, old.with_suffix(".json")):
+            file.unlink(missing_ok=True)
 
 
 def _digest(root: Path, variant: int) -> str:

@@ -46,8 +46,8 @@ class Node:
 
     @property
     def management_link(self) -> str:
-        """Host end of the management link; at most 15 characters, as all names of links."""
-        return f"{bridge(self.slot)}n{self.index}"
+        """Fabric end of the management link; at most 15 characters, as all names of links."""
+        return f"n{self.index}m"
 
     def mac(self, offset: int = 0) -> str:
         """Address of the management port, or of a function by its offset."""
@@ -58,8 +58,8 @@ class Node:
         return f"n{self.index}f{function.socket}d{function.domain}"
 
 
-def bridge(slot: int) -> str:
-    """The management bridge of the lab in a slot."""
+def host_link(slot: int) -> str:
+    """The machine's link to the management network of the lab in a slot."""
     return f"sparklab{slot}"
 
 

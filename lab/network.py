@@ -1,7 +1,11 @@
 """Namespaces, links, cables and their carrier.
 
+Of the machine's own network a lab has one link, to reach the nodes by. All else lies in the lab's fabric
+namespace, the bridge of the management network too: on the machine's own bridges, the machine's packet
+filter would have a say.
+
 A veth pair cannot lose carrier while both its ends are up, as ports do when a cable is pulled. So each
-port's link ends in the lab's fabric namespace, where a bridge joins the four ends of one cable: both
+port's link ends in the fabric namespace, where a bridge joins the four ends of one cable: both
 functions of a port share the wire, and hear each other on it. A fabric end is up, and so gives its
 port carrier, exactly while a cable is in the port and the function at its other end is up.
 """
@@ -21,13 +25,14 @@ from typing import TYPE_CHECKING
 
 from . import daemons
 from .cabling import FUNCTIONS, Port
-from .model import MANAGEMENT_PORT, NETWORKS, POOL, Lab, Node, bridge, host_address
+from .model import MANAGEMENT_PORT, NETWORKS, POOL, Lab, Node, host_address, host_link
 from .shell import LabError, run
 
 if TYPE_CHECKING:
     from .registry import Claim
 
 KEEPER = "cables"
+MANAGEMENT, HOST = "mgmt", "host"  # the bridge of the management network, and the machine's end on it
 WIRE_MTU = 9216  # whatever a port is set to passes
 LLDP = 0x4000  # bridges keep LLDP to themselves unless told to forward it
 
@@ -58,10 +63,9 @@ def things(claim: Claim) -> list[str]:
     """Everything that a lab makes in the machine's own network, as `netns NAME` or `link NAME`."""
     fabric = Lab(claim.name, Path(claim.directory)).fabric
     return [
+        f"link {host_link(claim.slot)}",
         f"netns {fabric}",
-        f"link {bridge(claim.slot)}",
         *(f"netns {node.unique}" for node in claim.members),
-        *(f"link {node.management_link}" for node in claim.members),
     ]
 
 
@@ -87,8 +91,8 @@ def delete_mount() -> None:
 
 
 def slots_in_use() -> set[int]:
-    """Slots whose /24 an address or route of this machine touches, or whose bridge is there."""
-    used = {slot for slot in range(len(NETWORKS)) if _link(bridge(slot)).exists()}
+    """Slots whose /24 a route of this machine touches, or whose link is there."""
+    used = {slot for slot in range(len(NETWORKS)) if _link(host_link(slot)).exists()}
     for route in json.loads(run("ip", "-j", "-4", "route", "show", "table", "all")):
         if route["dst"] == "default":
             continue
@@ -101,18 +105,22 @@ def slots_in_use() -> set[int]:
 
 
 def ensure(lab: Lab) -> None:
-    """The management bridge, the fabric namespace, and the bridges that are the cables."""
+    """The fabric namespace with its bridges, and the machine's link to the management network."""
     slot = lab.state.slot
-    if not _link(bridge(slot)).exists():
-        _batch(
-            f"link add {bridge(slot)} type bridge mcast_snooping 0",
-            f"address add {host_address(slot)}/24 dev {bridge(slot)}",
-            f"link set {bridge(slot)} up",
-        )
     if not _namespace(lab.fabric).exists():
         run("ip", "netns", "add", lab.fabric)
         settings = [f"net.ipv6.conf.{which}.disable_ipv6=1" for which in ("all", "default")]
         run("ip", "netns", "exec", lab.fabric, "sysctl", "-qw", *settings)
+    present = _links(lab.fabric)
+    if MANAGEMENT not in present:
+        _batch(f"link add {MANAGEMENT} type bridge mcast_snooping 0", f"link set {MANAGEMENT} up", namespace=lab.fabric)
+    if not _link(host_link(slot)).exists():
+        _batch(
+            f"link add {host_link(slot)} type veth peer name {HOST} netns {lab.fabric}",
+            f"address add {host_address(slot)}/24 dev {host_link(slot)}",
+            f"link set {host_link(slot)} up",
+        )
+        _batch(f"link set {HOST} master {MANAGEMENT} up", namespace=lab.fabric)
     lay_cables(lab)
 
 
@@ -154,9 +162,7 @@ def wire(lab: Lab, node: Node) -> None:
     _batch(
         f"link add {node.management_link} type veth"
         f" peer name {MANAGEMENT_PORT} address {node.mac()} netns {node.unique}",
-        f"link set {node.management_link} master {bridge(node.slot)} up",
-    )
-    _batch(
+        f"link set {node.management_link} master {MANAGEMENT} up",
         *(
             f"link add {node.fabric_link(function)} mtu {WIRE_MTU} type veth"
             f" peer name {function.netdev} address {node.mac(function.mac_offset)} netns {node.unique}"
@@ -170,9 +176,8 @@ def wire(lab: Lab, node: Node) -> None:
 def unwire(lab: Lab, node: Node) -> None:
     """Remove a node's links and its namespace; at once, since a namespace alone dies later."""
     present = _links(lab.fabric)
-    links = [node.fabric_link(function) for function in FUNCTIONS]
+    links = [node.management_link, *(node.fabric_link(function) for function in FUNCTIONS)]
     _batch(*(f"link del {link}" for link in links if link in present), namespace=lab.fabric)
-    delete(f"link {node.management_link}")
     delete(f"netns {node.unique}")
 
 

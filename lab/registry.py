@@ -136,9 +136,16 @@ def daemons_alive(name: str) -> bool:
 
 
 def choose_slot(name: str, wanted: int | None, in_use: set[int]) -> int:
-    """The slot that a lab gets: the one it had, else 0 for the demo, else the first free one from 1."""
+    """The slot that a lab gets: the one it had, else the first free one from 1; 0 is the demo's.
+
+    The demo gets no other: its stack file names the addresses.
+    """
     taken = in_use | {claim.slot for claim in claims() if claim.name != name}
-    candidates: list[int] = [*range(0 if name == DEFAULT_NAME else 1, len(NETWORKS))]
+    if name == DEFAULT_NAME:
+        if 0 in taken:
+            raise LabError(f"{NETWORKS[0]} is in use on this machine, and the stack file of the demo names it: free it")
+        return 0
+    candidates: list[int] = [*range(1, len(NETWORKS))]
     if wanted is not None:
         candidates.insert(0, wanted)
     for slot in candidates:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 Snapshot = dict[str, dict[str, Any]]
+KINDS = ("skip", "skip-sysctl", "skip-unit", "skip-link", "skip-profile")
 MTIME = 3  # place in a file's entry
 
 
@@ -33,6 +34,7 @@ class Scope:
 
     trees: list[str] = field(default_factory=list)
     skips: dict[str, list[str]] = field(default_factory=dict)  # kind: globs
+    blurs: list[str] = field(default_factory=list)  # regular expressions
 
     @classmethod
     def parse(cls, text: str) -> Scope:
@@ -44,8 +46,10 @@ class Scope:
                 continue
             if words[0] == "tree" and len(words) == 2:
                 scope.trees.append(words[1])
-            elif words[0] in ("skip", "skip-sysctl", "skip-unit", "skip-link") and len(words) > 2:
+            elif words[0] in KINDS and len(words) > 2:
                 scope.skips.setdefault(words[0], []).append(words[1])
+            elif words[0] == "blur" and len(words) > 2:
+                scope.blurs.append(words[1])
             else:
                 raise ValueError(f"not a rule, or one without its reason: {line!r}")
         return scope
@@ -101,6 +105,8 @@ def rows(scope: Scope, *command: str) -> dict[str, Any]:
     """Lines of a command, without those about links that are left out; in any order, each counted."""
     skipped = scope.matcher("skip-link")
     lines = [" ".join(line.split()) for line in output(*command).splitlines()]
+    for blur in scope.blurs:
+        lines = [re.sub(blur, "~", line) for line in lines]
     kept = [line for line in lines if not any(skipped.fullmatch(word) for word in line.split())]
     return {line: kept.count(line) for line in sorted(set(kept))}
 
@@ -122,13 +128,13 @@ def sysctls(scope: Scope) -> dict[str, Any]:
 
 
 def units(scope: Scope) -> dict[str, Any]:
-    """Unit: `active/sub`, and `file/UNIT`: whether it is enabled."""
+    """Unit: `active/sub` unless it is dead, and `file/UNIT`: whether it is enabled."""
     skipped = scope.matcher("skip-unit")
     found = {}
     options = ("--all", "--plain", "--no-legend", "--no-pager", "--full")
     for line in output("systemctl", "list-units", *options).splitlines():
         name, loaded, active, sub = line.split()[:4]
-        if loaded == "loaded" and not skipped.fullmatch(name):
+        if loaded == "loaded" and active != "inactive" and not skipped.fullmatch(name):
             found[name] = f"{active}/{sub}"
     for line in output("systemctl", "list-unit-files", *options[2:]).splitlines():
         name, enabled = line.split()[:2]
@@ -138,13 +144,19 @@ def units(scope: Scope) -> dict[str, Any]:
 
 
 def profiles(scope: Scope) -> dict[str, Any]:
-    """UUID: what NetworkManager holds of each profile, and where it is active."""
-    skipped = scope.matcher("skip-link")
+    """UUID: what NetworkManager holds of each profile, and where it is active.
+
+    One that is being activated counts as not active: a new node's wait in vain for DHCP, give up, and try again.
+    """
+    skipped = scope.matcher("skip-profile")
     found = {}
-    fields = "UUID,NAME,TYPE,AUTOCONNECT,FILENAME,DEVICE"
+    fields = "UUID,NAME,TYPE,AUTOCONNECT,FILENAME,DEVICE,STATE"
     for line in output("nmcli", "-t", "-e", "no", "-f", fields, "connection", "show").splitlines():
         uuid, _, rest = line.partition(":")
-        if not skipped.fullmatch(rest.rpartition(":")[2]):
+        rest, _, state = rest.rpartition(":")
+        if state != "activated":
+            rest = f"{rest.rpartition(':')[0]}:"
+        if not skipped.fullmatch(rest.partition(":")[0]):
             found[uuid] = rest
     return found
 

@@ -1,6 +1,5 @@
 """Who would be disturbed: engine containers and processes that use RDMA."""
 
-import os
 from typing import Any
 
 from .docker import STACK, connect
@@ -14,23 +13,11 @@ def rdma_users(system: System) -> list[dict[str, Any]]:
     """The processes that hold an RDMA device open."""
     found = []
     for pid in (name for name in system.names("/proc") if name.isdigit()):
-        folder = system.path(f"/proc/{pid}/fd")
-        try:
-            with os.scandir(folder) as entries:
-                holds = any(_leads_to_verbs(entry) for entry in entries)
-        except OSError:
-            continue  # it ended, or is not ours to look at
-        if holds:
+        handles = (system.target(f"/proc/{pid}/fd/{name}") for name in system.names(f"/proc/{pid}/fd"))
+        if any(handle.startswith("/dev/infiniband/uverbs") for handle in handles):
             command = (system.read(f"/proc/{pid}/cmdline") or b"").replace(b"\0", b" ").decode(errors="replace").strip()
             found.append({"pid": int(pid), "command": command[:200]})
     return found
-
-
-def _leads_to_verbs(entry: "os.DirEntry[str]") -> bool:
-    try:
-        return os.readlink(entry.path).startswith("/dev/infiniband/uverbs")
-    except OSError:
-        return False
 
 
 def reasons(system: System) -> list[str]:

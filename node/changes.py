@@ -10,7 +10,7 @@ from .request import BAD_REQUEST, OTHER_OWNER, Failure, Owner, Request, say
 from .stages import STAGES
 from .steps import Report
 from .system import System
-from .transaction import Run, apply, revert, undo
+from .transaction import Run, apply, refuse_unknown, revert, undo
 
 Json = dict[str, Any]
 
@@ -33,6 +33,7 @@ def _change(system: System, verb: str, request: Request) -> Json:
         report.note(f"not ours: left as it is ({problem})")
     else:
         run = Run(system, request, Journal.load(system, request.owner), report)
+        refuse_unknown(run.journal)
         if verb == "apply":
             _apply(run)
         elif verb == "revert":

@@ -54,8 +54,12 @@ class Docker:
         return sorted(found, key=lambda container: str(container["name"]))
 
     def images(self) -> dict[str, str]:
-        """The id of every tagged image."""
-        return {tag: image["Id"] for image in self.get("/images/json") for tag in image.get("RepoTags") or []}
+        """The id of every image that has a name, by tag and by digest."""
+        return {
+            name: image["Id"]
+            for image in self.get("/images/json")
+            for name in [*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]
+        }
 
     def version(self) -> str:
         """The daemon's version."""

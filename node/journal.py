@@ -84,7 +84,7 @@ class Journal:
             "owner": self.owner.to_json(),
             "stages": {name: vars(entry) for name, entry in self.stages.items()},
         }
-        self.system.write(f"{self.folder}/journal.json", json.dumps(value, indent=1).encode() + b"\n", PRIVATE)
+        self.system.write(f"{self.folder}/journal.json", json.dumps(value).encode() + b"\n", PRIVATE)
 
     def keep(self, data: bytes) -> str:
         """Put a content on disk and return its digest, by which `blob` finds it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .request import LOCKED, Failure, say
+from .request import FAILED, LOCKED, Failure, say
 from .system import System
 
 PATH = "/run/lock/spark-fabric.lock"
@@ -16,7 +16,11 @@ _STEP = 0.1
 
 @contextmanager
 def held(system: System, holder: str, wait: float = WAIT) -> Iterator[None]:
-    """Hold the node's lock. Raises `Failure` naming the holder where it is not free within `wait` seconds."""
+    """Hold the node's lock. Raises `Failure` naming the holder where it is not free within `wait` seconds.
+
+    Also where whoever asked is gone by then: of a run that was killed, what has begun is finished and what still
+    waits is dropped, so that it cannot come after the next run.
+    """
     with system.open_lock(PATH) as file:
         end = system.clock() + wait
         told = False
@@ -31,6 +35,8 @@ def held(system: System, holder: str, wait: float = WAIT) -> Iterator[None]:
                 say(f"waiting for {_words(_content(file))}")
                 told = True
             system.sleep(_STEP)
+        if system.caller_gone():
+            raise Failure(FAILED, "whoever asked is gone: nothing was changed")
         _put(file, json.dumps({"holder": holder, "pid": os.getpid(), "since": system.now()}))
         try:
             yield
@@ -40,9 +46,8 @@ def held(system: System, holder: str, wait: float = WAIT) -> Iterator[None]:
 
 def observe(system: System) -> dict[str, Any] | None:
     """Holder, pid and time of the lock, or None where it is free."""
-    try:
-        file = system.path(PATH).open()
-    except OSError:
+    file = system.open_lock_to_look(PATH)
+    if file is None:
         return None
     with file:
         return None if system.try_lock(file, shared=True) else _content(file)

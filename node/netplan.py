@@ -106,8 +106,8 @@ def check(system: System, before: dict[str, str], after: dict[str, str], netdevs
     problems = [
         f"{path}: its part in /etc/netplan was removed, but netplan was not applied since; loading the files now would "
         "take that port down. Run netplan apply, or put the part back"
-        for path in (f"{PROFILES}/{name}" for name in system.names(PROFILES))
-        if path.startswith(f"{PROFILES}/netplan-") and path not in now and not _concerns(path, "", netdevs)
+        for path in (f"{PROFILES}/{name}" for name in system.names(PROFILES) if name.startswith("netplan-"))
+        if path not in now and not _concerns(path, system.text(path) or "", netdevs)
     ]
     for path in sorted(now.keys() | then.keys()):
         if path.endswith("/10-globally-managed-devices.conf"):
@@ -198,7 +198,7 @@ def _concerns(path: str, text: str, netdevs: set[str]) -> bool:
 
 def _others(path: str, text: str, netdevs: set[str]) -> str:
     """The part of a generated file that is not about `netdevs`."""
-    if _concerns(path, "", netdevs):
+    if not text or _concerns(path, "", netdevs):
         return ""
     if not path.endswith((".rules", ".conf")):
         return "" if _concerns("", text, netdevs) else sha256(text.encode())

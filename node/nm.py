@@ -63,7 +63,8 @@ def _profile(system: System, row: list[str]) -> dict[str, Any] | None:
         "type": kind,
         "netdev": found.get("connection.interface-name", ""),
         "mac": mac.lower(),
-        "autoconnect": autoconnect == "yes",
+        # The file may have been changed since NetworkManager read it.
+        "autoconnect": autoconnect == "yes" or (bool(found) and found.get("connection.autoconnect") != "false"),
         # NetworkManager makes these by itself for ports without a profile; every real profile goes before them.
         "generated": found.get(".nmmeta.nm-generated") == "true",
         "filename": filename,

@@ -37,6 +37,7 @@ def observe(system: System, asking: Owner | None, parts: tuple[str, ...] | None 
     }
     wanted = [name for name in makers if (name in parts if parts is not None else name != "nm-devices")]
     observed: Json = {"schema": SCHEMA}
+    busy = lock.observe(system) if parts is None else None
     errors: list[str] = []
 
     def make(name: str) -> Json:
@@ -54,6 +55,8 @@ def observe(system: System, asking: Owner | None, parts: tuple[str, ...] | None 
         observed.update(part)
     if parts is None:
         observed["ssh"] = _ssh(system, observed.get("links") or {})
+        # A change that began or ended meanwhile may have been seen half-done.
+        observed["lock"] = busy or observed.get("lock") or lock.observe(system)
     observed["errors"] = errors
     return observed
 

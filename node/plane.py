@@ -16,7 +16,7 @@ from .deviation import Deviation, of_file, of_journal
 from .digest import digest
 from .files import MARK, File
 from .netplan import Load, is_nm_stanza, mentions
-from .ports import Activate, Port, was
+from .ports import Activate, Manage, Port, was
 from .steps import Step
 from .values import Value
 
@@ -217,7 +217,7 @@ def plan(desired: Json, observed: Json) -> list[Step]:
     codes: dict[str, set[str]] = {}
     for deviation in found:
         codes.setdefault(deviation.subject, set()).add(deviation.code)
-    steps: list[Step] = [_remember(port, observed) for port in desired["ports"]]
+    steps: list[Step] = [_remember(desired, port, observed) for port in desired["ports"]]
     for port in desired["ports"]:
         off = {d.seen.split()[0] for d in found if d.subject == port["netdev"] and d.code == "link.arp"}
         steps += [Value(f"net/ipv4/conf/{port['netdev']}/{k}", v, needed=k in off) for k, v in ARP.items()]
@@ -230,11 +230,14 @@ def plan(desired: Json, observed: Json) -> list[Step]:
     activate = _activation(desired, observed, codes, everything=unfinished)
     ours = tuple(port["netdev"] for port in desired["ports"])
     load = any(step.needed for step in steps if step.key.startswith("file:")) or activate.needed
+    devices = (observed.get("nm") or {}).get("devices") or {}
+    steps += [Manage(netdev) for netdev in ours if (devices.get(netdev) or {}).get("state") == "unmanaged"]
     return [*steps, Load(ours, needed=load), activate]
 
 
-def _remember(port: Json, observed: Json) -> Port:
-    return Port(port["netdev"], port["address"], was(port["netdev"], port["address"], observed))
+def _remember(desired: Json, port: Json, observed: Json) -> Port:
+    leftover = bool(_leftovers(desired, observed))
+    return Port(port["netdev"], port["address"], was(port["netdev"], observed, leftover=leftover))
 
 
 def _others_away(desired: Json, observed: Json) -> list[Step]:
@@ -252,16 +255,13 @@ def _others_away(desired: Json, observed: Json) -> list[Step]:
 def _activation(desired: Json, observed: Json, codes: dict[str, set[str]], *, everything: bool) -> Activate:
     """Which ports NetworkManager brings up anew, and which it only has to correct."""
     in_place = {"link.extra-address", "route.missing", "route.extra"}
-    devices = (observed.get("nm") or {}).get("devices") or {}
-    up, again, unmanaged = [], [], []
+    up, again = [], []
     for netdev in (port["netdev"] for port in desired["ports"]):
         kinds = codes.get(netdev, set()) - {"link.arp", "nm.rival"}
         if everything or kinds - in_place:
             up.append(netdev)
         elif kinds:
             again.append(netdev)
-        if (devices.get(netdev) or {}).get("state") == "unmanaged" and netdev in [*up, *again]:
-            unmanaged.append(netdev)
     local = ((netdev, eui64(_mac({"netdev": netdev}, observed))) for netdev in [*up, *again])
-    wanted = Activate(tuple(up), tuple(again), tuple(local), tuple(unmanaged))
+    wanted = Activate(tuple(up), tuple(again), tuple(local))
     return replace(wanted, needed=bool(up or again))

@@ -66,6 +66,30 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Manage:
+    """Hand a port that NetworkManager was told to leave alone over to it."""
+
+    netdev: str
+    needed: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"managed:{self.netdev}"
+
+    def before(self, work: Work) -> Any:  # noqa: ARG002
+        return None
+
+    def ours(self, work: Work) -> list[str]:  # noqa: ARG002
+        return []
+
+    def do(self, work: Work) -> None:
+        work.system.change(["nmcli", "device", "set", self.netdev, "managed", "yes"], timeout=10)
+
+    def describe(self) -> dict[str, Any]:
+        return {"manage": self.netdev}
+
+
+@dataclass(frozen=True)
 class Activate:
     """Bring ports up side by side.
 
@@ -75,7 +99,6 @@ class Activate:
     netdevs: tuple[str, ...]
     again: tuple[str, ...] = ()
     local: tuple[tuple[str, str], ...] = ()  # port and the one IPv6 link-local address that it shall have
-    unmanaged: tuple[str, ...] = ()
     needed: bool = True
 
     @property
@@ -90,8 +113,6 @@ class Activate:
 
     def do(self, work: Work) -> None:
         system = work.system
-        for netdev in self.unmanaged:
-            system.change(["nmcli", "device", "set", netdev, "managed", "yes"], timeout=10)
         commands = [
             *(["nmcli", "--wait", "20", "connection", "up", f"netplan-{n}", "ifname", n] for n in self.netdevs),
             *(["nmcli", "--wait", "20", "device", "reapply", n] for n in self.again),
@@ -109,7 +130,7 @@ class Activate:
         work.report.did(f"up with the plan's profile: {', '.join([*self.netdevs, *self.again])}")
 
     def describe(self) -> dict[str, Any]:
-        parts = {"up": self.netdevs, "reapply": self.again, "manage": self.unmanaged, "link-local": self.local}
+        parts = {"up": self.netdevs, "reapply": self.again, "link-local": self.local}
         return {name: [*values] for name, values in parts.items() if values}
 
 
@@ -136,20 +157,34 @@ def link_local(system: System, netdev: str) -> list[str]:
     return [str(item["local"]) for part in found for item in part.get("addr_info", []) if "local" in item]
 
 
-def was(netdev: str, address: str, observed: dict[str, Any]) -> dict[str, Any]:
-    """How a port is, as far as it must be so again after a revert. Pure."""
+def was(netdev: str, observed: dict[str, Any], *, leftover: bool) -> dict[str, Any]:
+    """How a port is, as far as it must be so again after a revert. Pure.
+
+    Addresses and routes of a profile come back with the profile; those without one are remembered. `leftover`: what
+    is there now is ours, of a journal that was lost.
+    """
     link = (observed.get("links") or {}).get(netdev) or {}
-    manager = observed.get("nm") or {}
-    device = (manager.get("devices") or {}).get(netdev) or {}
-    uuid = next((p["uuid"] for p in manager.get("profiles") or [] if netdev in p["active_on"].split(",")), "")
+    profiles = (observed.get("nm") or {}).get("profiles") or []
+    active = next((p for p in profiles if netdev in p["active_on"].split(",")), None)
+    uuid = active["uuid"] if active else ""
+    bare = not uuid and not leftover
+    routes = [r for r in observed.get("routes") or [] if r["netdev"] == netdev and r["protocol"] != "kernel"]
     return {
         "mtu": link.get("mtu"),
-        # Addresses of a profile come back with the profile.
-        "addresses": [] if uuid else [held for held in link.get("addresses", []) if held != address],
-        "uuid": uuid,
-        "managed": device.get("state") != "unmanaged",
+        "uuid": "" if leftover else uuid,
+        # NetworkManager takes a stanza of the same name as ours for the same profile.
+        "namesake": bool(active and active["name"] == f"netplan-{netdev}" and not leftover),
+        "addresses": list(link.get("addresses", [])) if bare else [],
+        "routes": [[route["to"], route["via"]] for route in routes] if bare else [],
+        "local": None if leftover else [held for held in link.get("inet6", []) if held.startswith("fe80")],
         "ipv6": {name: link.get(name) for name in ("disable_ipv6", "addr_gen_mode")},
     }
+
+
+def undo_managed(work: Work, operation: Undo) -> None:
+    """Take a port from NetworkManager again, before it would start a profile of its own there."""
+    netdev = operation["key"].removeprefix("managed:")
+    work.system.change(["nmcli", "device", "set", netdev, "managed", "no"], timeout=10)
 
 
 def undo_port(work: Work, operation: Undo) -> None:
@@ -159,14 +194,15 @@ def undo_port(work: Work, operation: Undo) -> None:
     if link(system, netdev) is None:
         work.report.note(f"{netdev} is not there (cable out?): only its files were put back")
         return
-    _drop_addresses(work, netdev, operation["ours"])
+    if before["namesake"]:  # it came back, and NetworkManager sees no reason to apply it
+        system.change(["nmcli", "--wait", "20", "connection", "up", before["uuid"], "ifname", netdev])
+    if _drop_addresses(work, netdev, operation["ours"]):
+        return
     uuid = _former_profile(system, netdev, before["uuid"])
     if before["uuid"] and uuid != before["uuid"]:
         result = system.change(["nmcli", "--wait", "0", "connection", "up", before["uuid"], "ifname", netdev])
         if not result.ok:
             work.report.note(f"{netdev}: its former profile could not be started: {result.reason()}")
-    if not before["managed"]:
-        system.change(["nmcli", "device", "set", netdev, "managed", "no"], timeout=10)
     _settle(work, netdev, before)
     work.report.did(f"{netdev}: as before")
 
@@ -181,8 +217,8 @@ def _former_profile(system: System, netdev: str, uuid: str) -> str:
         system.sleep(STEP)
 
 
-def _drop_addresses(work: Work, netdev: str, ours: list[str]) -> None:
-    """Wait for our addresses to go; remove those that stay, except where a file that is not ours still holds them."""
+def _drop_addresses(work: Work, netdev: str, ours: list[str]) -> bool:
+    """Wait for our addresses to go, and remove those that stay; whether a file that is not ours still holds one."""
     system = work.system
     end = system.clock() + WAIT
     texts = [file["text"] or "" for file in files(system).values()]
@@ -196,13 +232,15 @@ def _drop_addresses(work: Work, netdev: str, ours: list[str]) -> None:
                 system.change(["ip", "address", "del", address, "dev", netdev], timeout=5)
             if left & set((link(system, netdev) or {"addresses": []})["addresses"]):
                 raise Failure(FAILED, f"{netdev}: {', '.join(sorted(left))} cannot be removed")
-            return
+            break
         system.sleep(STEP)
+    return bool(held)
 
 
 def _settle(work: Work, netdev: str, before: dict[str, Any]) -> None:
+    """Wait for NetworkManager to put MTU and IPv6 right; what it does not do, or where it has no part, is done here."""
     system = work.system
-    end = system.clock() + WAIT / 2
+    end = system.clock() + (WAIT / 2 if before["uuid"] else 0.0)
     while (seen := link(system, netdev)) and before["mtu"] and seen["mtu"] != before["mtu"]:
         if system.clock() > end:
             system.change(["ip", "link", "set", "dev", netdev, "mtu", str(before["mtu"])], timeout=5)
@@ -211,9 +249,16 @@ def _settle(work: Work, netdev: str, before: dict[str, Any]) -> None:
     for address in before["addresses"]:
         if seen and address not in seen["addresses"]:
             system.change(["ip", "address", "add", address, "dev", netdev], timeout=5)
+    for to, via in before["routes"]:
+        way = ["via", via] if via else []
+        system.change(["ip", "route", "replace", to, *way, "dev", netdev], timeout=5)
+    kernels = system.text(f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode") == "0"  # else NetworkManager makes them
+    for address in link_local(system, netdev):
+        if kernels and before["local"] is not None and f"{address}/64" not in before["local"]:
+            system.change(["ip", "-6", "address", "del", f"{address}/64", "dev", netdev], timeout=5)
     for name, value in before["ipv6"].items():
         path = f"/proc/sys/net/ipv6/conf/{netdev}/{name}"
-        end = system.clock() + 1.0
+        end = system.clock() + (1.0 if before["uuid"] else 0.0)
         while value is not None and system.text(path) not in (str(value), None):
             if system.clock() > end:
                 system.set_value(path, str(value))

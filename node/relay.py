@@ -47,6 +47,7 @@ def sysctl_text() -> str:
 def unit_text(desired: Json) -> str:
     """The unit that puts the rules in place after Docker made its chains, and takes them away when it stops."""
     pick = "if iptables -w 5 -n -L DOCKER-USER >/dev/null 2>&1; then c=DOCKER-USER; else c=FORWARD; fi"
+    matches = [" ".join(rule) for rule in rules(desired)]
     lines = [
         f"# {MARK}.",
         "[Unit]",
@@ -58,10 +59,10 @@ def unit_text(desired: Json) -> str:
         "Type=oneshot",
         "RemainAfterExit=yes",
     ]
-    for rule in map(" ".join, rules(desired)):
-        add = f"iptables -w 5 -C $$c {rule} 2>/dev/null || iptables -w 5 -I $$c 1 {rule}"
-        lines.append(f"ExecStart=/bin/sh -c '{pick}; {add}'")
-    for rule in map(" ".join, rules(desired)):
+    missing = [f"iptables -w 5 -C $$c {rule} 2>/dev/null || iptables -w 5 -I $$c 1 {rule}" for rule in matches]
+    # A reload adds what is missing and leaves the rules of the other plane in place.
+    lines += [f"{when}=/bin/sh -c '{pick}; {add}'" for when in ("ExecStart", "ExecReload") for add in missing]
+    for rule in matches:
         drop = f"while iptables -w 5 -D $$c {rule} 2>/dev/null; do :; done"
         lines.append(f"ExecStop=/bin/sh -c 'for c in DOCKER-USER FORWARD; do {drop}; done'")
     return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target", ""])

@@ -9,7 +9,7 @@ from .deviation import Deviation, of_journal
 from .digest import digest
 from .files import undo_file, undo_folder
 from .netplan import undo_load
-from .ports import undo_port
+from .ports import undo_managed, undo_port
 from .steps import Step, UndoStep
 from .system import System
 from .units import undo_unit, undo_units
@@ -19,6 +19,7 @@ Json = dict[str, Any]
 
 UNDO: dict[str, UndoStep] = {
     "unit": undo_unit,
+    "managed": undo_managed,
     "file": undo_file,
     "units": undo_units,
     "netplan": undo_load,
@@ -66,7 +67,10 @@ def validate_plane(system: System, desired: Json, observed: Json) -> list[str]:
     if not (observed.get("nm") or {}).get("running"):
         problems.append("NetworkManager does not run; the fabric ports are in its hands (renderer: NetworkManager)")
     before, after = plane.netplan_texts(desired, observed)
-    return problems + netplan.check(system, before, after, {port["netdev"] for port in desired["ports"]})
+    # The other plane's ports are ours too: where somebody removed its file, that plane's own stage puts it back.
+    held = [stage["desired"] for stage in ((observed.get("journal") or {}).get("stages") or {}).values()]
+    netdevs = {port["netdev"] for stage in (desired, *held) for port in stage.get("ports", [])}
+    return problems + netplan.check(system, before, after, netdevs)
 
 
 _SEEN = ("journal", "links", "hcas", "routes", "netplan", "files")

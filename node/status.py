@@ -9,6 +9,7 @@ from .request import Owner
 from .system import System
 
 LINES = 20
+UNAUTHORIZED, FORBIDDEN = 401, 403
 TIMEOUT = 3.0  # seconds for each request to the API
 
 Json = dict[str, Any]
@@ -39,11 +40,15 @@ def _containers(system: System, owner: Owner, lines: int) -> Json:
 
 
 def _api(port: int) -> Json:
-    """What `/health` and `/v1/models` answer: "health" is a status or 0, "models" a list of ids, "error" the reason."""
-    answer: Json = {"health": 0, "models": [], "error": ""}
+    """What `/health` and `/v1/models` answer.
+
+    "health" is a status or 0, "models" a list of ids, "key_needed" whether we are not shown it, "error" the reason.
+    """
+    answer: Json = {"health": 0, "models": [], "key_needed": False, "error": ""}
     try:
         answer["health"], _ = httpcall.call(("127.0.0.1", port), "GET", "/health", TIMEOUT)
         code, body = httpcall.call(("127.0.0.1", port), "GET", "/v1/models", TIMEOUT)
+        answer["key_needed"] = code in (UNAUTHORIZED, FORBIDDEN)
         if code == OK:
             answer["models"] = [str(model["id"]) for model in json.loads(body)["data"]]
     except (OSError, ValueError, KeyError, TypeError) as error:

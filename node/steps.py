@@ -11,7 +11,7 @@ from .system import System
 ABSENT = "absent"  # stands for "there is no such file" where a digest of its content is expected
 
 # In which order the kinds are undone; within a kind, the last change goes first.
-UNDO_ORDER = ("unit", "file", "units", "netplan", "rule", "value", "port", "folder")
+UNDO_ORDER = ("unit", "managed", "file", "units", "netplan", "rule", "value", "port", "folder")
 
 
 @dataclass

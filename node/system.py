@@ -6,6 +6,7 @@ something call `checkpoint` before and after: there a test can end the program a
 
 import fcntl
 import os
+import select
 import stat
 import threading
 import time
@@ -82,6 +83,13 @@ class System:
         if not os.path.lexists(place):
             return None
         return os.path.realpath(place)
+
+    def target(self, path: str) -> str:
+        """What a symbolic link holds, "" where there is none."""
+        try:
+            return os.readlink(self.path(path))
+        except OSError:
+            return ""
 
     def exists(self, path: str) -> bool:
         """Whether there is something at `path`."""
@@ -232,9 +240,22 @@ class System:
         """A variable of our environment, "" where it is not set."""
         return os.environ.get(name, "")
 
+    def caller_gone(self) -> bool:
+        """Whether nobody is left who could read our answer: the connection that we were started by is gone."""
+        poll = select.poll()
+        poll.register(1, 0)  # what speaks against writing is reported unasked
+        return bool(poll.poll(0))
+
     def open_lock(self, path: str) -> Any:
         """An open file for `flock`, made where it is missing; programs that we start do not inherit it."""
         return open(os.open(self.path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+")
+
+    def open_lock_to_look(self, path: str) -> Any | None:
+        """The same for a look only: None where there is no such file."""
+        try:
+            return self.path(path).open()
+        except OSError:
+            return None
 
     def try_lock(self, file: Any, shared: bool = False) -> bool:
         """Take the lock of an open file if nobody holds it."""

@@ -13,7 +13,7 @@ from . import alive, files, guard, lock, management, observe, owner
 from .deviation import Deviation
 from .digest import digest, sha256
 from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal
-from .request import FAILED, READ_BACK, Failure, Request
+from .request import FAILED, NEWER_SCHEMA, READ_BACK, Failure, Request
 from .stages import STAGES, UNDO, Stage
 from .steps import Report, Step, Work, undo_order
 from .system import System
@@ -46,6 +46,15 @@ class Run:
         return observe.observe(self.system, self.request.owner, parts)
 
 
+def refuse_unknown(journal: Journal) -> None:
+    """Raise `Failure` where the journal holds stages or operations that only a newer program can undo."""
+    kinds = {operation["kind"] for entry in journal.stages.values() for operation in entry.undo}
+    unknown = [*(journal.stages.keys() - STAGES.keys()), *(kinds - UNDO.keys())]
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise Failure(NEWER_SCHEMA, f"the journal holds {names}, unknown here: use the newer checkout that wrote it")
+
+
 def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
     """Bring a stage to its desired state; write nothing where it is there already. Raises `Failure`."""
     observed = run.look(stage.parts)
@@ -63,7 +72,8 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
     if disruptive:
         alive.refuse(run.system, run.node, f"{stage.name} ({disruptive[0].text()}): the change")
     entry = run.journal.stages.get(stage.name)
-    former = dict(entry.written) if entry else {}
+    same = entry is not None and entry.status == APPLIED and entry.digest == digest(desired)
+    former = dict(entry.written) if entry and same else {}
     steps = _with_folders(run.system, steps)
     stale = _begin(run, stage, desired, steps)
     with _watched(run, stage) as before:
@@ -108,16 +118,20 @@ def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -
     """Put on disk what we are about to change; return the operations that the new state does not need any more."""
     journal = run.journal
     entry = journal.stages.setdefault(stage.name, Entry(APPLYING, "", {}))
+    if entry.status != APPLIED:
+        for operation in entry.undo:
+            if operation["kind"] == "file":
+                run.system.clean(operation["key"].removeprefix("file:"))
     entry.status, entry.digest, entry.desired = APPLYING, digest(desired), desired
     for step in steps:
         if not step.key:
             continue
-        operation = entry.find(step.key)
-        if operation is None:
+        known = entry.find(step.key)
+        if known is None:
             kind, before, ours = step.key.split(":")[0], step.before(run.work), step.ours(run.work)
             entry.undo.append({"kind": kind, "key": step.key, "before": before, "ours": ours})
         elif step.needed or step.key.startswith("port:"):
-            operation["ours"] = list(dict.fromkeys([*operation["ours"], *step.ours(run.work)]))
+            known["ours"] = list(dict.fromkeys([*known["ours"], *step.ours(run.work)]))
     journal.save()
     run.system.checkpoint(f"journal {stage.name}")
     keys = {step.key for step in steps}
@@ -127,9 +141,11 @@ def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -
 def _kept(operation: dict[str, Any]) -> bool:
     """Whether an operation is kept although no step of the new plan mentions it.
 
-    What was set aside is not seen any more by the plan, and folders are only seen while they are missing.
+    What was set aside is not seen any more by the plan; folders and unmanaged ports only before the first change.
     """
-    return operation["kind"] == "folder" or (operation["kind"] == "file" and operation["before"] is not None)
+    if operation["kind"] == "file":
+        return operation["before"] is not None
+    return operation["kind"] in ("folder", "managed")
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Reload:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of ours that is enabled and (re)started."""
+    """A unit of ours that is enabled and started, or reloaded where it runs: what is in place already stays."""
 
     name: str
     needed: bool = True
@@ -63,7 +63,7 @@ class Unit:
         return []
 
     def do(self, work: Work) -> None:
-        for command in (["enable", self.name], ["restart", self.name]):
+        for command in (["enable", self.name], ["reload-or-restart", self.name]):
             result = work.system.change(["systemctl", *command], timeout=60)
             if not result.ok:
                 hint = f"see journalctl -u {self.name} on the node"

@@ -14,7 +14,7 @@ SOURCES = HERE / "go"
 TAGS = "osusergo,grpcnotrace"
 # Measured: modules 2.6 GB and build cache 3.2 GB when nothing is there yet, and 0.3 GB for the results.
 COLD_GIGABYTES = 7
-_HEARTBEAT_SECONDS = 15
+_HEARTBEAT_SECONDS = 30
 
 _INSTEAD = "Or install Pulumi itself (https://www.pulumi.com/docs/install/): then nothing is built."
 

@@ -8,7 +8,7 @@ import pytest
 
 from lab import model, network
 from lab.cabling import FUNCTIONS, Port, factory
-from lab.model import MAX_NODES, NETWORKS, Lab, Node, bridge
+from lab.model import MAX_NODES, NETWORKS, Lab, Node, host_link
 from lab.registry import Claim
 from lab.shell import LabError
 
@@ -17,7 +17,7 @@ KERNEL_LIMIT = 15
 
 def test_every_link_name_fits_in_the_last_slot_too() -> None:
     node = Node("x" * 30, len(NETWORKS) - 1, MAX_NODES)
-    names = [bridge(node.slot), node.management_link, model.MANAGEMENT_PORT]
+    names = [host_link(node.slot), node.management_link, model.MANAGEMENT_PORT]
     names += [node.fabric_link(function) for function in FUNCTIONS]
     names += [function.netdev for function in FUNCTIONS]
     names += [cable.segment for cable in factory("ring", MAX_NODES)]
@@ -27,7 +27,7 @@ def test_every_link_name_fits_in_the_last_slot_too() -> None:
 def test_two_labs_have_no_name_on_the_machine_in_common() -> None:
     one, other = (set(network.things(Claim(name, "/nowhere", slot, MAX_NODES))) for name, slot in (("a", 1), ("b", 2)))
     assert not one & other
-    assert len(one) == 2 + 2 * MAX_NODES
+    assert len(one) == 2 + MAX_NODES
 
 
 def test_addresses_and_hostnames_follow_the_index() -> None:

@@ -78,7 +78,8 @@ def test_a_network_of_another_lab_or_of_the_machine_is_not_taken() -> None:
     assert registry.choose_slot("other", None, {2, 3}) == 4
     assert registry.choose_slot("other", 1, set()) == 2
     assert registry.choose_slot("one", 1, set()) == 1
-    assert registry.choose_slot("demo", None, {0}) == 2
+    with pytest.raises(LabError, match=r"198\.18\.0\.0/24 is in use"):
+        registry.choose_slot("demo", None, {0})
 
 
 def test_a_dead_lab_of_another_checkout_is_cleaned_up_by_the_next_up(tmp_path: Path, removed: list[str]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from lab import api
-from lab.snapshot import diff
+from lab.snapshot import Snapshot, diff
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LEFT_OUT = (".git", ".venv", ".lab", ".pulumi-state", ".spark-fabric", "__pycache__", ".*_cache", ".hypothesis")
@@ -48,6 +48,11 @@ class Run:
 
     def __str__(self) -> str:
         return f"{' '.join(self.words)}: exit {self.code} after {self.seconds:.1f} s\n{self.out[-6000:]}"
+
+    def says(self, *texts: str) -> None:
+        """All these texts are in what it printed."""
+        missing = [text for text in texts if text not in self.out]
+        assert not missing, f"{missing} not in {self}"
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class Rig:
         assert not state.get("resources"), self.resources()
         assert not state.get("pending_operations"), state["pending_operations"]
 
-    def assert_as(self, before: Mapping[str, api.Snapshot]) -> None:
+    def assert_as(self, before: Mapping[str, Snapshot]) -> None:
         """Every node is byte for byte as it was."""
         after = self.lab.snapshots()
         differences = {name: lines for name in before if (lines := diff(before[name], after[name]))}

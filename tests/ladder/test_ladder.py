@@ -2,38 +2,71 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from lab import api
 
 from .conftest import NewRig
+from .operations import Key, Operations, logged_up, planned
+from .witness import watching
 
 
 @pytest.mark.parametrize("topology", ["ring", "switched"])
-def test_a_stack_comes_up_stays_and_leaves_no_trace(
+def test_a_stack_comes_up_changes_in_order_and_leaves_no_trace(
     topology: str, new_rig: NewRig, request: pytest.FixtureRequest
 ) -> None:
     lab: api.Handle = request.getfixturevalue(f"{topology}_lab")
     rig = new_rig(lab, f"life-{topology}", topology)
     before = lab.snapshots()
 
-    rig.up()
-    rig.assert_one_group()
-    rig.assert_served()
-    rig.unchanged()
+    with watching(lab) as witness:
+        since = time.time_ns()
+        rig.up()
+        rig.assert_one_group()
+        rig.assert_served()
+        rig.unchanged()
+        witness.record(since).assert_disruption_without_engine()
 
-    rig.set("engine.headEnv", {"ENGINE_POLL_S": "0.4"})
-    steps = rig.preview()
-    assert {name for name, step in steps.items() if "replace" in step.op} == {
-        "gate",
-        "halt",
-        "health",
-        *(f"{name}-engine" for name in lab.names),
-    }
-    rig.up()
-    rig.assert_one_group()
-    rig.unchanged()
+        rig.set("fabric.mtu", 4200)
+        preview = rig.preview()
+        since = time.time_ns()
+        _, done = logged_up(rig)
+        assert planned(preview) == done.kinds
+        assert_order_of_a_disruptive_change(done, lab.names)
+        rig.assert_one_group()
+        rig.unchanged()
+        record = witness.record(since)
+        record.assert_disruption_without_engine()
+        record.assert_all_replaced(since, lab.names)
 
-    rig.destroy()
+        since = time.time_ns()
+        rig.destroy()
+        record = witness.record(since)
+        record.assert_disruption_without_engine()
+        assert record.ended(since) == set(lab.names)
     rig.assert_empty()
     rig.assert_as(before)
+
+
+def assert_order_of_a_disruptive_change(done: Operations, nodes: list[str]) -> None:
+    """All engines go, then the standstill, the stages change in place, and the group starts anew, its head last."""
+    head, *workers = (f"{node}-engine" for node in nodes)
+    gone: list[Key] = [("delete-replaced", name) for name in ("health", "halt", head, *workers, "gate")]
+    planes = {node: [("update", f"{node}-{plane}") for plane in ("plane0", "plane1")] for node in nodes}
+    done.assert_exactly(
+        gone,
+        [("delete-replaced", "standstill")],
+        [("create-replacement", "standstill")],
+        [("update", "fabric-staged")],
+        [key for chain in planes.values() for key in chain],
+        [("update", "fabric-verified")],
+        [("create-replacement", "gate")],
+        [("create-replacement", name) for name in workers],
+        [("create-replacement", head)],
+        [("create-replacement", "halt")],
+        [("create-replacement", "health")],
+    )
+    for chain in planes.values():
+        done.assert_chain(*chain)

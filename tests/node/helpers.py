@@ -1,14 +1,13 @@
 """Requests as the operator's side makes them."""
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from node import changes
 from node.request import Failure, Owner, Request
-from tests.node.machine import Machine
+from tests.node.machine import Kill, Machine
 
 OWNER = Owner("spark-fabric", "lab", "fleet-1", "state-1")
 SOCKETS = {0: ("enp1s0f0np0", "rocep1s0f0"), 1: ("enp1s0f1np1", "rocep1s0f1")}
@@ -17,7 +16,7 @@ SECOND = {0: ("enP2p1s0f0np0", "roceP2p1s0f0"), 1: ("enP2p1s0f1np1", "roceP2p1s0
 
 def plane(number: int = 0, mtu: int = 9000, pool: int = 10, comment: str = "") -> dict[str, Any]:
     """Rank 0 of a ring of four: a plane that is on."""
-    ports = []
+    ports: list[dict[str, Any]] = []
     for socket, (netdev, hca) in (SECOND if number else SOCKETS).items():
         cable, end = (0, "10") if socket == 0 else (3, "11")
         far, via = (1, "0.11") if socket == 0 else (2, "3.10")
@@ -58,7 +57,12 @@ def _file(number: int) -> str:
 
 
 def ask(
-    machine: Machine, verb: str, stage: str = "", desired: dict[str, Any] | None = None, owner: Owner = OWNER, **more: Any
+    machine: Machine,
+    verb: str,
+    stage: str = "",
+    desired: dict[str, Any] | None = None,
+    owner: Owner = OWNER,
+    **more: Any,
 ) -> dict[str, Any]:
     """Do a verb that changes something, or `check`."""
     request = Request(owner, "spark1", stage, desired or {}, "a test", **more)
@@ -81,8 +85,6 @@ def refused(machine: Machine, *arguments: Any, **more: Any) -> Failure:
 
 def killed(machine: Machine, at: int, *arguments: Any) -> bool:
     """Do a request and end the program at its checkpoint number `at`; whether it came that far."""
-    from tests.node.machine import Kill  # noqa: PLC0415
-
     machine.steps.clear()
     machine.kill_at = at
     with contextlib.suppress(Kill):
@@ -90,10 +92,3 @@ def killed(machine: Machine, at: int, *arguments: Any) -> bool:
     reached = machine.kill_at is None
     machine.kill_at = None
     return reached
-
-
-def fresh(folder: Path, name: str = "machine") -> Machine:
-    """A machine as delivered."""
-    root = folder / name
-    root.mkdir()
-    return Machine(root)

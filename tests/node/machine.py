@@ -4,14 +4,18 @@ It stands for a Spark as the node program sees it. Everything that the program c
 (`kill_at`), as by a power cut of the program alone: what was done so far stays.
 """
 
-import fnmatch
+import copy
+import functools
+import io
 import ipaddress
 import json
 import re
+import tempfile
 import uuid as uuids
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -29,6 +33,7 @@ FABRIC = {
 }
 MANAGEMENT = "enP7s7"
 PROFILES = "/run/NetworkManager/system-connections"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 STABLE = "fe80::9fe:75dc:b4f5:4227"  # what NetworkManager's own profiles give a port
 
 MANAGEMENT_YAML = """network:
@@ -41,15 +46,35 @@ MANAGEMENT_YAML = """network:
 """
 
 
-class Kill(BaseException):  # noqa: N818 - not an error: the end of the program
+class File(NamedTuple):
+    """A file of the machine."""
+
+    data: bytes
+    mode: int
+    mtime: int
+
+
+class Lock(io.StringIO):
+    """The node's lock file: held by `machine.lock_holder`."""
+
+    def __init__(self, machine: "Machine") -> None:
+        super().__init__(json.dumps({"holder": machine.lock_holder, "pid": 7, "since": 1.0}))
+
+
+class Kill(BaseException):
     """The program is gone from here on."""
 
 
 class Machine(System):
     """See the module. `calls` lists what was run to change something, `steps` every checkpoint."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(str(root))
+    def __init__(self) -> None:
+        super().__init__("/nowhere")
+        self.files: dict[str, File] = {}
+        self.folders: dict[str, int] = {}
+        self.symlinks: dict[str, str] = {}
+        self.ticks = 0
+        self.lock_holder: str | None = None
         self.calls: list[list[str]] = []
         self.steps: list[str] = []
         self.kill_at: int | None = None
@@ -67,6 +92,7 @@ class Machine(System):
         self.neighbours: list[dict[str, Any]] = []
         self.silent: set[str] = set()  # addresses that answer no ping
         self.nm_running = True
+        self.shown: dict[str, Any] = {}
         self._factory()
 
     # the machine as delivered
@@ -84,8 +110,15 @@ class Machine(System):
         self.put("/proc/sys/net/ipv4/ip_forward", "0")
         self.put("/proc/sys/kernel/hostname", "spark1")
         self.put("/etc/machine-id", "0" * 32)
-        for folder in ("/run/lock", "/run/NetworkManager/system-connections", "/etc/sysctl.d", "/etc/systemd/system"):
-            self.path(folder).mkdir(parents=True)
+        for folder in (
+            "/var/lib",
+            "/run/lock",
+            "/run/NetworkManager/system-connections",
+            "/etc/sysctl.d",
+            "/etc/systemd/system",
+        ):
+            self._fill(f"{folder}/x", b"", 0)
+            self.drop(f"{folder}/x")
         self.put("/run/docker.sock", "")
         self.put("/usr/libexec/netplan/generate", "")
         self.put("/etc/netplan/01-mgmt.yaml", MANAGEMENT_YAML, 0o600)
@@ -94,32 +127,136 @@ class Machine(System):
             text = f"[connection]\nid={name}\nuuid={_uuid(name)}\ntype=ethernet\nautoconnect-priority=-999\n"
             text += f"interface-name={netdev}\n[.nmmeta]\nnm-generated=true\n"
             self.put(f"{PROFILES}/{name}.nmconnection", text, 0o600)
-        self._generate(self.root)
+        self._generate([])
         self._reload()
 
     def put(self, path: str, text: str, mode: int = 0o644) -> None:
         """Put a file there as somebody else would."""
-        place = self.path(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-        place.chmod(mode)
+        self._fill(path, text.encode(), mode)
+
+    def drop(self, path: str) -> None:
+        """Remove a file as somebody else would."""
+        del self.files[path]
+
+    def copy(self) -> "Machine":
+        """Another machine in the same state."""
+        twin = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (dict, list, set)):
+                setattr(twin, name, copy.copy(value))
+        twin.links = {netdev: {k: copy.copy(v) for k, v in link.items()} for netdev, link in self.links.items()}
+        twin.chains = {name: list(rules) for name, rules in self.chains.items()}
+        twin.containers = [dict(container) for container in self.containers]
+        return twin
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that must be as before after a revert."""
-        seen: dict[str, Any] = {}
-        for path in sorted(self.root.rglob("*")):
-            name = f"/{path.relative_to(self.root)}"
-            if name.startswith(("/run/lock", "/sys/class/infiniband")):
-                continue
-            info = path.lstat()
-            inside = (path.read_bytes(), info.st_mtime_ns) if path.is_file() and name.startswith("/etc") else ()
-            inside = inside or ((path.read_bytes(),) if path.is_file() else ())
-            seen[name] = (oct(info.st_mode), *inside)
+        skipped = ("/run/lock", "/sys/class/infiniband")
+        seen: dict[str, Any] = {path: mode for path, mode in self.folders.items() if not path.startswith(skipped)}
+        for path, file in self.files.items():
+            if not path.startswith(skipped):
+                seen[path] = (file.data, file.mode, file.mtime if path.startswith("/etc") else 0)
         links = {name: {**link, "inet6": sorted(link["inet6"])} for name, link in self.links.items()}
         seen["links"] = json.dumps(links, sort_keys=True)
-        seen["nm"] = (dict(self.active), {p["name"]: p["autoconnect"] for p in self.profiles.values()}, self.unmanaged)
-        seen["routes"], seen["chains"], seen["units"] = list(self.routes), dict(self.chains), dict(self.units)
+        seen["nm"] = (
+            dict(self.active),
+            {p["name"]: p["autoconnect"] for p in self.profiles.values()},
+            set(self.unmanaged),
+        )
+        seen["routes"] = sorted(json.dumps(route, sort_keys=True) for route in self.routes)
+        seen["chains"], seen["units"] = json.dumps(self.chains), dict(self.units)
         return seen
+
+    # files
+
+    def _fill(self, path: str, data: bytes, mode: int, mtime: int = 0) -> None:
+        parent = path.rpartition("/")[0]
+        while parent and parent not in self.folders:
+            self.folders[parent] = 0o755
+            parent = parent.rpartition("/")[0]
+        self.ticks += 1
+        self.files[path] = File(data, mode, mtime or self.ticks)
+
+    def path(self, path: str) -> Path:
+        message = f"{path}: the real file system is used"
+        raise AssertionError(message)
+
+    def read(self, path: str) -> bytes | None:
+        return self.files[path].data if path in self.files else None
+
+    def meta(self, path: str) -> Meta | None:
+        file = self.files.get(path)
+        return file and Meta(file.mode, 0, 0, file.mtime)
+
+    def names(self, path: str) -> list[str]:
+        inside = f"{path}/"
+        everything = (*self.files, *self.folders, *self.symlinks) if path in self.folders else self.symlinks
+        return sorted({name[len(inside) :].split("/")[0] for name in everything if name.startswith(inside)})
+
+    def link(self, path: str) -> str | None:
+        return self.symlinks.get(path)
+
+    def target(self, path: str) -> str:
+        return self.symlinks.get(path, "")
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or path in self.folders or path in self.symlinks
+
+    def write(self, path: str, data: bytes, meta: Meta) -> None:
+        assert path.rpartition("/")[0] in self.folders, path
+        self.checkpoint(f"before write {path}")
+        self._fill(self._fresh(path), data[: len(data) // 2], 0o600)
+        self.checkpoint(f"half of {path}")
+        self.clean(path)
+        self._fill(path, data, meta.mode, meta.mtime_ns)
+        self.checkpoint(f"after write {path}")
+
+    def remove(self, path: str) -> None:
+        self.clean(path)
+        if path in self.files:
+            self.checkpoint(f"before remove {path}")
+            del self.files[path]
+            self.checkpoint(f"after remove {path}")
+
+    def clean(self, path: str) -> None:
+        self.files.pop(self._fresh(path), None)
+
+    def make_folder(self, path: str, mode: int = 0o755) -> None:
+        if path in self.folders or not path:
+            return
+        self.make_folder(path.rpartition("/")[0])
+        self.checkpoint(f"before mkdir {path}")
+        self.folders[path] = mode
+        self.checkpoint(f"after mkdir {path}")
+
+    def remove_folder(self, path: str) -> bool:
+        if path not in self.folders:
+            return True
+        if self.names(path):
+            return False
+        self.checkpoint(f"before rmdir {path}")
+        del self.folders[path]
+        self.checkpoint(f"after rmdir {path}")
+        return True
+
+    @staticmethod
+    def _fresh(path: str) -> str:
+        folder, _, name = path.rpartition("/")
+        return f"{folder}/.{name}.spark-fabric-new"
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+            yield Path(folder)
+
+    def open_lock(self, path: str) -> Any:  # noqa: ARG002
+        return Lock(self)
+
+    def open_lock_to_look(self, path: str) -> Any | None:  # noqa: ARG002
+        return Lock(self)
+
+    def try_lock(self, file: Any, shared: bool = False) -> bool:  # noqa: ARG002
+        return self.lock_holder is None
 
     # what the program calls
 
@@ -129,20 +266,14 @@ class Machine(System):
             self.kill_at = None
             raise Kill(name)
 
-    def meta(self, path: str) -> Meta | None:
-        found = super().meta(path)
-        return found and Meta(found.mode, 0, 0, found.mtime_ns)
-
-    def write(self, path: str, data: bytes, meta: Meta) -> None:
-        place = self.path(path).parent.stat()
-        super().write(path, data, Meta(meta.mode, place.st_uid, place.st_gid, meta.mtime_ns))
-
     def set_value(self, path: str, value: str) -> None:
+        self.checkpoint(f"before set {path}")
         before = self.text(path)
-        super().set_value(path, value)
+        self.put(path, value)
         found = re.fullmatch(r"/proc/sys/net/ipv6/conf/(.+)/addr_gen_mode", path)
         if found and value == "0" and before != "0":
             self._local(found[1])
+        self.checkpoint(f"after set {path}")
 
     def parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]
@@ -217,6 +348,8 @@ class Machine(System):
             if words[1] == "del":
                 self.neighbours = [n for n in self.neighbours if n["dst"] != words[2]]
             return Result(0, json.dumps(self.neighbours))
+        elif words[:2] == ["route", "replace"]:
+            self.routes.append({"dst": words[2], "dev": words[-1], "gateway": words[4], "protocol": "boot"})
         elif words[0] == "route":
             shown = [r for r in self.routes if words[2] != "default" or r["dst"] == "default"]
             return Result(0, json.dumps(shown))
@@ -229,7 +362,9 @@ class Machine(System):
         for netdev, link in self.links.items():
             if "dev" in words and netdev != words[words.index("dev") + 1]:
                 continue
-            families = [("inet6", link["inet6"])] if "-6" in argv else [("inet", link["addresses"]), ("inet6", link["inet6"])]
+            families = (
+                [("inet6", link["inet6"])] if "-6" in argv else [("inet", link["addresses"]), ("inet6", link["inet6"])]
+            )
             entries = [
                 {"family": family, "local": a.split("/")[0], "prefixlen": int(a.split("/")[1]), "scope": _scope(a)}
                 for family, addresses in families
@@ -246,31 +381,28 @@ class Machine(System):
     def _ping(self, argv: list[str]) -> Result:
         return Result(1 if argv[-1] in self.silent else 0)
 
-    def _generate(self, argv: "list[str] | Path") -> Result:
-        root = argv if isinstance(argv, Path) else self.root
-        if isinstance(argv, list) and "--root-dir" in argv:
-            root = Path(argv[argv.index("--root-dir") + 1])
+    def _generate(self, argv: list[str]) -> Result:
+        root = Path(argv[argv.index("--root-dir") + 1]) if argv else None
+        places = [(p.name, p.read_text()) for p in root.rglob("*.yaml")] if root else self._netplan_files()
         try:
-            stanzas = _merged(root)
+            made = _generated(sorted(places))
         except (yaml.YAMLError, ValueError) as error:
             return Result(1, "", f"/etc/netplan: {error}")
-        folder = root / PROFILES.lstrip("/")
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("netplan-*"):
-            old.unlink()
-        networkd = root / "run/systemd/network"
-        networkd.mkdir(parents=True, exist_ok=True)
-        for name, stanza in stanzas.items():
-            netdev = (stanza.get("match") or {}).get("name", name)
-            if stanza["renderer"] != "NetworkManager":
-                (networkd / f"10-netplan-{name}.network").write_text(f"[Match]\nName={netdev}\n")
-                continue
-            lines = ["[connection]", f"id=netplan-{name}", "type=ethernet", f"interface-name={netdev}"]
-            lines += [f"uuid={_uuid(name)}", "[ethernet]", f"mtu={stanza.get('mtu', 0)}", "[ipv4]"]
-            lines += [f"address{i}={a}" for i, a in enumerate(stanza.get("addresses") or [], 1)]
-            lines += [f"route{i}={r['to']},{r['via']}" for i, r in enumerate(stanza.get("routes") or [], 1)]
-            (folder / f"netplan-{name}.nmconnection").write_text("\n".join(lines) + "\n")
+        if root:
+            for path, text in made.items():
+                place = root / path.lstrip("/")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text)
+            return Result(0)
+        for path in [path for path in self.files if path.startswith(f"{PROFILES}/netplan-")]:
+            del self.files[path]
+        for path, text in made.items():
+            self.put(path, text, 0o600)
         return Result(0)
+
+    def _netplan_files(self) -> list[tuple[str, str]]:
+        found = [path for path in self.files if re.fullmatch(r"/(etc|lib|run)/netplan/[^/]+\.yaml", path)]
+        return [(path.rpartition("/")[2], self.files[path].data.decode()) for path in found]
 
     def _nmcli(self, argv: list[str]) -> Result:
         if not self.nm_running:
@@ -285,7 +417,11 @@ class Machine(System):
         elif words[:2] == ["device", "reapply"]:
             return self._up(self.active[words[2]], words[2])
         elif words[:2] == ["device", "set"]:
-            (self.unmanaged.discard if words[4] == "yes" else self.unmanaged.add)(words[2])
+            if words[4] == "yes":
+                self.unmanaged.discard(words[2])
+            else:
+                self.unmanaged.add(words[2])
+                self.active.pop(words[2], None)
         elif words[-1] == "connection":
             held = {uuid: netdev for netdev, uuid in self.active.items()}
             rows = [
@@ -327,22 +463,18 @@ class Machine(System):
             return Result(0 if self.units.get(unit) else 3, "active" if self.units.get(unit) else "inactive")
         if argv[0] == "daemon-reload":
             return Result(0)
-        wants = self.path(f"/etc/systemd/system/multi-user.target.wants/{unit}")
+        wants = f"/etc/systemd/system/multi-user.target.wants/{unit}"
         rules = [m[1] for m in re.finditer(r"^ExecStart=.* -I \$\$c 1 (.+)'$", self.text(path) or "", re.MULTILINE)]
         chain = self.chains.get("DOCKER-USER", self.chains["FORWARD"])
         if argv[0] == "enable":
-            wants.parent.mkdir(exist_ok=True)
-            wants.unlink(missing_ok=True)
-            wants.symlink_to(path)
-        elif argv[0] == "restart":
+            self.symlinks[wants] = path
+        elif argv[0] == "reload-or-restart":
             chain[:] = [rule for rule in rules if rule not in chain] + chain
             self.units[unit] = True
         elif argv[0] == "disable":
             chain[:] = [rule for rule in chain if rule not in rules]
             self.units.pop(unit, None)
-            wants.unlink(missing_ok=True)
-            if wants.parent.is_dir() and not any(wants.parent.iterdir()):
-                wants.parent.rmdir()
+            self.symlinks.pop(wants, None)
         return Result(0)
 
     # NetworkManager
@@ -366,7 +498,9 @@ class Machine(System):
             self._down(netdev)
         for netdev in self.links:
             if netdev not in self.active and netdev not in self.unmanaged and self.links[netdev]["carrier"]:
-                fitting = [(p["priority"], u) for u, p in self.profiles.items() if p["netdev"] == netdev and p["autoconnect"]]
+                fitting = [
+                    (p["priority"], u) for u, p in self.profiles.items() if p["netdev"] == netdev and p["autoconnect"]
+                ]
                 if fitting:
                     self._up(max(fitting)[1], netdev)
 
@@ -407,7 +541,7 @@ class Machine(System):
     # the kernel
 
     def _kernel_routes(self) -> None:
-        held = {(str(ipaddress.ip_interface(a).network), n) for n, l in self.links.items() for a in l["addresses"]}
+        held = {(str(ipaddress.ip_interface(a).network), n) for n, k in self.links.items() for a in k["addresses"]}
         devs = {netdev for _, netdev in held}
         self.routes = [r for r in self.routes if r["protocol"] != "kernel" and r["dev"] in devs]
         self.routes += [{"dst": to, "dev": netdev, "protocol": "kernel"} for to, netdev in sorted(held)]
@@ -418,10 +552,14 @@ class Machine(System):
             if netdev not in self.links:
                 continue
             if not self.exists(port):
-                self.put(f"/sys/devices/{pci}/net/{netdev}/x", "")
+                self.put(f"/sys/class/infiniband/{hca}/device/net/{netdev}", "")
                 self.put(f"{port}/rate", "200 Gb/sec (4X HDR)")
-                self.path(f"/sys/class/infiniband/{hca}/device").symlink_to(self.path(f"/sys/devices/{pci}"))
+                self.symlinks[f"/sys/class/infiniband/{hca}/device"] = f"/sys/devices/{pci}"
             link = self.links[netdev]
+            shown = (link["carrier"], link["mac"], *link["addresses"])
+            if self.shown.get(netdev) == shown:
+                continue
+            self.shown[netdev] = shown
             self.put(f"{port}/state", "4: ACTIVE" if link["carrier"] else "1: DOWN")
             gids = [eui64(link["mac"])] + [f"::ffff:{a.split('/')[0]}" for a in link["addresses"]]
             for index in range(6):
@@ -440,20 +578,32 @@ def _scope(address: str) -> str:
     return "link" if address.startswith("fe80") else "global"
 
 
-def _merged(root: Path) -> dict[str, dict[str, Any]]:
-    """The stanzas of all files as netplan merges them: same name, later values win, lists grow."""
+@functools.lru_cache(maxsize=64)
+def _loaded(text: str) -> dict[str, Any]:
+    return yaml.load(text, LOADER) or {}  # noqa: S506 - a safe one
+
+
+def _generated(files: list[tuple[str, str]]) -> dict[str, str]:
+    """What netplan makes of files: same stanza, later values win, lists grow."""
     stanzas: dict[str, dict[str, Any]] = {}
     renderer = "networkd"
-    for path in sorted([p for folder in ("lib", "etc", "run") for p in (root / folder / "netplan").glob("*.yaml")], key=lambda p: p.name):
-        network = (yaml.safe_load(path.read_text()) or {}).get("network") or {}
+    for _, text in files:
+        network = _loaded(text).get("network") or {}
         renderer = network.get("renderer", renderer)
         for name, stanza in (network.get("ethernets") or {}).items():
             merged = stanzas.setdefault(name, {})
             for key, value in stanza.items():
                 merged[key] = [*merged.get(key, []), *value] if isinstance(value, list) else value
+    made = {}
     for name, stanza in stanzas.items():
-        stanza.setdefault("renderer", renderer)
-        assert not fnmatch.fnmatch(name, "*[*]")
-        for route in stanza.get("routes") or []:
-            ipaddress.ip_network(route["to"])
-    return stanzas
+        netdev = (stanza.get("match") or {}).get("name", name)
+        if stanza.get("renderer", renderer) != "NetworkManager":
+            made[f"/run/systemd/network/10-netplan-{name}.network"] = f"[Match]\nName={netdev}\n"
+            continue
+        lines = ["[connection]", f"id=netplan-{name}", "type=ethernet", f"interface-name={netdev}"]
+        lines += [f"uuid={_uuid(name)}", "[ethernet]", f"mtu={stanza.get('mtu', 0)}", "[ipv4]"]
+        lines += [f"address{i}={a}" for i, a in enumerate(stanza.get("addresses") or [], 1)]
+        for index, route in enumerate(stanza.get("routes") or [], 1):
+            lines.append(f"route{index}={ipaddress.ip_network(route['to'])},{route['via']}")
+        made[f"{PROFILES}/netplan-{name}.nmconnection"] = "\n".join(lines) + "\n"
+    return made

@@ -1,0 +1,224 @@
+"""`python -m bench [WORD …]`: measure on labs of its own and print a table; exit status 1 when a limit is not kept.
+
+Every figure is a ratio of two things done in turn in one run, or is given beside such a ratio only to know its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.pairs import Pairs, measure, seconds
+from fleet.on_node import Link, as_json
+from lab import api
+from tests.ladder.rig import CHECKOUT, Rig, copy_checkout
+from toolchain import environment, provide
+
+RESULTS = Path(__file__).resolve().parent / "results.md"
+NO_CHANGE, ADDRESSING = 2.5, 1.5  # the limits that this project has set itself
+
+
+def surroundings(scratch: Path) -> dict[str, str]:
+    """An environment in which Pulumi runs with state of its own, as for the wrapper."""
+    found = provide.provide()
+    (scratch / "backend").mkdir(exist_ok=True)
+    variables = {**os.environ, "PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_BACKEND_URL": f"file://{scratch / 'backend'}"}
+    made = environment.make(found, scratch, "version", variables)
+    return made | {"PATH": os.pathsep.join((str(found.cli.parent), made["PATH"]))}
+
+
+@contextlib.contextmanager
+def rig_on_lab(scratch: Path, name: str, nodes: int) -> Iterator[Rig]:
+    """A stack on a fresh lab, untraced: the traces' wrappers would be measured too."""
+    lab = api.start(f"bench-{name}-{os.getpid()}", scratch / name, nodes=nodes)
+    try:
+        lab.load_image()
+        rig = Rig(lab, copy_checkout(scratch / f"checkout-{name}"), surroundings(scratch), f"bench-{name}")
+        rig.config = rig.base()
+        yield rig
+    finally:
+        lab.stop()
+
+
+class Empty:
+    """An empty Pulumi program in the same virtual environment, with the same kind of state."""
+
+    def __init__(self, scratch: Path, variables: dict[str, str]) -> None:
+        self.folder, self.variables = scratch / "empty", variables
+        self.folder.mkdir()
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": str(CHECKOUT / ".venv")}}
+        (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "empty", "runtime": runtime}))
+        (self.folder / "__main__.py").write_text("import pulumi\n")
+        self("stack", "init", "empty")
+
+    def __call__(self, *words: str) -> None:
+        """Run Pulumi on it."""
+        subprocess.run(
+            ["pulumi", *words, "--non-interactive"],
+            cwd=self.folder,
+            env=self.variables,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
+
+
+def ssh_to_all(rig: Rig, command: str = "true") -> None:
+    """One ssh to each node, in parallel."""
+    rig.lab.everywhere(command)
+
+
+def no_change(rig: Rig, scratch: Path) -> list[Pairs]:
+    """A preview and an up that have nothing to do, against an empty program and one parallel ssh."""
+    empty = Empty(scratch, rig.environment)
+
+    def reference(*words: str) -> Callable[[], None]:
+        def work() -> None:
+            empty(*words)
+            ssh_to_all(rig)
+
+        return work
+
+    names = f"empty {{}} + ssh to {len(rig.lab.names)} nodes"
+    return [
+        measure(
+            f"no-change preview / ({names.format('preview')})",
+            rig.unchanged,
+            reference("preview", "-s", "empty"),
+            limit=NO_CHANGE,
+        ),
+        measure(
+            f"no-change up / ({names.format('up')})",
+            rig.up,
+            reference("up", "-s", "empty", "--yes", "--skip-preview"),
+            limit=NO_CHANGE,
+        ),
+    ]
+
+
+def _commands(rig: Rig) -> tuple[dict[str, dict[str, dict[str, Any]]], dict[str, str]]:
+    """Every plane command's desired state, and the environment they share, from the state of the running stack."""
+    desired: dict[str, dict[str, dict[str, Any]]] = {"plane0": {}, "plane1": {}}
+    owner = ""
+    for resource in rig.state()["resources"]:
+        inputs = resource.get("inputs") or {}
+        stage = (inputs.get("environment") or {}).get("FLEET_STAGE")
+        if stage in desired:
+            desired[stage] |= json.loads(inputs["stdin"])
+            owner = inputs["environment"]["FLEET_OWNER"]
+    return desired, {"FLEET_OWNER": owner}
+
+
+def addressing(rig: Rig) -> Pairs:
+    """Both planes of all nodes, journaled, against a plain parallel `netplan apply` of the same files."""
+    desired, shared = _commands(rig)
+    links = {link["name"]: Link(**link) for link in _links(rig)}
+
+    def run(verb: str, stage: str, name: str) -> None:
+        subprocess.run(
+            [sys.executable, "-IS", "fleet/on_node.py", verb],
+            cwd=rig.checkout,
+            env=rig.environment | shared | {"FLEET_STAGE": stage, "FLEET_LINKS": as_json([links[name]])},
+            input=json.dumps({name: desired[stage][name]}).encode(),
+            check=True,
+            capture_output=True,
+        )
+
+    def each(*jobs: tuple[str, str]) -> None:
+        def one(name: str) -> None:
+            for verb, stage in jobs:
+                run(verb, stage, name)
+
+        with ThreadPoolExecutor(len(links)) as pool:
+            list(pool.map(one, links))
+
+    texts = {
+        name: "\n".join(
+            f"cat > {state[name]['file']} <<'EOF'\n{state[name]['text']}EOF\nchmod 600 {state[name]['file']}"
+            for state in desired.values()
+        )
+        for name in links
+    }
+
+    def plain() -> None:
+        with ThreadPoolExecutor(len(links)) as pool:
+            list(pool.map(lambda name: rig.lab.run(name, f"{texts[name]}\nnetplan apply"), links))
+
+    def bare() -> None:
+        """The nodes as before the planes, whoever applied them last."""
+        each(("revert", "plane1"), ("revert", "plane0"))
+        left = "rm -f /etc/netplan/41-spark-fabric-plane*; netplan generate; nmcli connection reload; sleep 1"
+        rig.lab.everywhere(left)
+
+    # The engines must be gone: the node program would refuse to disturb them.
+    rig.pulumi("destroy", "--yes", "--skip-preview", "--target", "**gate", "--target-dependents")
+    return measure(
+        f"addressing of {len(links)} nodes / (plain parallel netplan apply)",
+        lambda: each(("apply", "plane0"), ("apply", "plane1")),
+        plain,
+        limit=ADDRESSING,
+        before=bare,
+    )
+
+
+def _links(rig: Rig) -> list[dict[str, Any]]:
+    for resource in rig.state()["resources"]:
+        listing = ((resource.get("inputs") or {}).get("environment") or {}).get("FLEET_LINKS")
+        if listing and len(json.loads(listing)) == len(rig.lab.names):
+            found: list[dict[str, Any]] = json.loads(listing)
+            return found
+    raise LookupError("no command of the state knows all nodes")
+
+
+def whole(rig: Rig) -> tuple[float, float]:
+    """A first up and a destroy."""
+    up = seconds(rig.up)
+    return up, seconds(rig.destroy)
+
+
+def main() -> int:
+    """Entry point."""
+    with tempfile.TemporaryDirectory(prefix="spark-bench-") as folder:
+        scratch = Path(folder)
+        rows: list[Pairs] = []
+        with rig_on_lab(scratch, "four", 4) as rig:
+            four = whole(rig)
+            rig.up()
+            rows += no_change(rig, scratch)
+            rows.append(addressing(rig))
+            rig.destroy()
+        boots = [seconds(partial(_boot, scratch, size)) for size in (4, 8)]
+        with rig_on_lab(scratch, "eight", 8) as rig:
+            rig.lab.everywhere("true")
+            eight = whole(rig)
+    for name, ours, other in (
+        ("lab boot and shutdown, 8 nodes / 4 nodes", boots[1], boots[0]),
+        ("first up, 8 nodes / 4 nodes", eight[0], four[0]),
+        ("destroy, 8 nodes / 4 nodes", eight[1], four[1]),
+        ("first up / destroy, 4 nodes", *four),
+    ):
+        rows.append(Pairs(name, (ours,), (other,), None))
+    table = ["| what / against what | ours | reference | ratio (lowest–highest) | limit |", "|---|---|---|---|---|"]
+    table += [row.row() for row in rows]
+    print("\n".join(table))
+    if "--keep" in sys.argv:
+        cores = os.cpu_count()
+        RESULTS.write_text(f"Made by `python -m bench --keep` on {cores} cores.\n\n" + "\n".join(table) + "\n")
+    return 0 if all(row.kept for row in rows) else 1
+
+
+def _boot(scratch: Path, size: int) -> None:
+    api.start(f"bench-boot{size}-{os.getpid()}", scratch / f"boot{size}", nodes=size).stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

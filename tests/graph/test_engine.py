@@ -1,0 +1,223 @@
+"""Containers, their daemons, and what makes the group a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from dataclasses import fields, replace
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.engine import clear_leftover
+from components.remote import Owner
+from fleet.catalogue import every_key
+from fleet.container import ContainerPlan
+from fleet.flags import Flag, Source
+from fleet.on_node import Link
+from fleet.scalars import Gpus
+from fleet.settings import Volume
+from tests.graph.conftest import STACK, Register, planned
+from tests.graph.recorder import CONTAINER, PROVIDER, Graph, is_secret, plain, record
+from tests.unit.stacks import changed, ring
+
+NAMES = [f"spark{number}" for number in range(1, 5)]
+
+# For every key of the engine: a value that is not the default.
+CHANGES: dict[str, Any] = {
+    "image": "engine:2",
+    "image.ref": "engine:2",
+    "name": "other",
+    "port": 9999,
+    "distPort": 20001,
+    "listen": "192.168.1.11",
+    "servedModelName": "other",
+    "epSize": 4,
+    "env": {"A": "1"},
+    "headEnv": {"A": "1"},
+    "privileged": "on",
+    "gpus": "cdi",
+    "shmSize": "1g",
+    "volumes": ["/a:/b:ro"],
+}
+# How the group is started and stopped, and where its image comes from: nothing of what it is.
+NOT_OF_THE_GROUP: dict[str, Any] = {"stopGrace": 60, "readyTimeout": 60, "image.archive": "engine.tar"}
+# For every argument of a container: another value.
+ARGUMENTS: dict[str, Any] = {
+    "node": "spark9",
+    "rank": 9,
+    "name": "other",
+    "image": "engine:2",
+    "image_id": "sha256:2",
+    "env": {"A": Flag("1", Source.OVERRIDE)},
+    "devices": ("/dev/null",),
+    "capabilities": ("CAP_SYS_ADMIN",),
+    "ulimits": {"memlock": 1},
+    "shm_size": 1 << 20,
+    "privileged": True,
+    "gpus": Gpus.OFF,
+    "volumes": (Volume.model_validate({"source": "/a", "target": "/b", "readOnly": True}),),
+    "labels": {"spark-fabric.stack": "other"},
+    "network_mode": "bridge",
+    "ipc_mode": "private",
+    "restart": "always",
+}
+
+
+def test_each_container_uses_the_daemon_of_its_node(graph: Graph) -> None:
+    for name in NAMES:
+        assert graph[f"{name}-engine"].provider == f"{name}-docker"
+        daemon = graph[f"{name}-docker"].inputs
+        assert daemon["host"] == f"ssh://{name}"
+        assert json.loads(daemon["sshOpts"]) == ["-F", f".spark-fabric/test/ssh/{name}.conf", "-o", "BatchMode=yes"]
+
+
+def test_nothing_uses_a_default_docker(register: Register, graph: Graph) -> None:
+    for found in (graph, register(changed(ring(), {"nodes[1].state": "leaving"}))):
+        assert all(one.provider for one in found.all if one.type.startswith("docker:"))
+        assert {one.name for one in found.of(PROVIDER)} == {f"{name}-docker" for name in NAMES}
+
+
+def test_daemons_do_not_follow_the_settings(register: Register, graph: Graph) -> None:
+    """A changed provider would move no container: it would only make the state wrong."""
+    found = register(changed(ring(), {"fabric.mtu": 4200, "ssh.user": "root", "nodes[1].address": "192.168.1.77"}))
+    for daemon in graph.of(PROVIDER):
+        assert found[daemon.name].inputs == daemon.inputs
+
+
+def test_arguments_that_the_provider_only_pretends_to_update_force_a_replacement(graph: Graph) -> None:
+    for container in graph.of(CONTAINER):
+        assert container.replaced_on == {"healthcheck", "init", "tmpfs", "rm", "cpuPeriod", "cpuQuota"}
+
+
+def test_a_container_is_unprivileged_stops_gently_and_is_not_restarted(graph: Graph) -> None:
+    inputs = graph["spark2-engine"].inputs
+    assert "privileged" not in inputs
+    assert inputs["capabilities"] == {"adds": ["CAP_IPC_LOCK"]}
+    assert inputs["devices"] == [{"hostPath": "/dev/infiniband", "containerPath": "/dev/infiniband"}]
+    assert (inputs["restart"], inputs["destroyGraceSeconds"], inputs["mustRun"]) == ("no", 30, True)
+    assert (inputs["networkMode"], inputs["ipcMode"], inputs["shmSize"]) == ("host", "host", 32 << 10)
+    assert {limit["name"]: limit["hard"] for limit in inputs["ulimits"]} == {"memlock": -1, "stack": 64 << 20}
+
+
+def test_a_container_is_as_the_settings_say(register: Register) -> None:
+    engine = {**CHANGES, "image": "engine:2"}
+    found = register(ring(engine={key: value for key, value in engine.items() if "." not in key}))
+    inputs = found["spark2-engine"].inputs
+    assert (inputs["name"], inputs["privileged"], inputs["shmSize"]) == ("other", True, 1 << 10)
+    assert "devices" not in inputs
+    assert inputs["deviceRequests"] == [{"driver": "cdi", "deviceIds": ["nvidia.com/gpu=all"]}]
+    assert inputs["mounts"] == [{"type": "bind", "source": "/a", "target": "/b", "readOnly": True}]
+    assert {"A=1", "EP_SIZE=4", "SERVER_PORT=9999", "DIST_INIT_ADDR=192.168.1.11:20001"} <= set(inputs["envs"])
+
+
+def test_gpus_can_be_left_out(register: Register, graph: Graph) -> None:
+    assert graph["spark2-engine"].inputs["gpus"] == "all"
+    inputs = register(changed(ring(), {"engine.gpus": "off"}))["spark2-engine"].inputs
+    assert not {"gpus", "deviceRequests"} & inputs.keys()
+
+
+def test_containers_run_the_image_by_its_id(graph: Graph) -> None:
+    assert {one.inputs["image"] for one in graph.of(CONTAINER)} == {"sha256:" + "1" * 64}
+
+
+def test_every_key_of_the_engine_is_in_one_of_the_tables() -> None:
+    keys = {path.removeprefix("engine.") for path, _ in every_key() if path.startswith("engine.")}
+    assert keys == CHANGES.keys() | NOT_OF_THE_GROUP.keys()
+
+
+def with_engine(key: str, value: Any) -> dict[str, Any]:
+    """A ring with one key of the engine set."""
+    place, _, below = key.partition(".")
+    return changed(ring(), {f"engine.{place}": {"ref": "engine:1", below: value} if below else value})
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_key_of_the_engine_replaces_the_group_and_not_the_standstill(key: str) -> None:
+    before, after = planned(ring()), planned(with_engine(key, CHANGES[key]))
+    assert after.group != before.group
+    assert after.standstill == before.standstill
+
+
+@pytest.mark.parametrize("key", NOT_OF_THE_GROUP)
+def test_how_the_group_is_started_replaces_nothing(key: str) -> None:
+    before, after = planned(ring()), planned(with_engine(key, NOT_OF_THE_GROUP[key]))
+    assert (after.group, after.standstill) == (before.group, before.standstill)
+
+
+def test_the_grace_of_a_stop_changes_no_container_otherwise(register: Register, graph: Graph) -> None:
+    found = register(changed(ring(), {"engine.stopGrace": 60}))
+    for container in found.of(CONTAINER):
+        before = graph[container.name].inputs
+        assert {key for key in before if before[key] != container.inputs[key]} == {"destroyGraceSeconds"}
+
+
+def test_another_image_behind_the_same_tag_is_another_group() -> None:
+    assert planned(ring(), image_id="sha256:" + "2" * 64).group != planned(ring()).group
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ContainerPlan)])
+def test_every_argument_of_a_container_is_in_the_digest_of_the_group(name: str) -> None:
+    container = planned(ring()).containers[1]
+    assert replace(container, **{name: ARGUMENTS[name]}).arguments() != container.arguments()
+
+
+def test_an_encrypted_setting_stays_a_secret(register: Register, graph: Graph) -> None:
+    config = changed(ring(), {"engine.env.API_KEY": "hunter2", "engine.headEnv.TOKEN": "hunter3"})
+    found = register(config, secret_keys=("engine",))
+    for container in found.of(CONTAINER):
+        assert is_secret(container.inputs["envs"])
+        assert not is_secret(graph[container.name].inputs["envs"])
+    head = plain(found["spark1-engine"].inputs["envs"])
+    assert {"API_KEY=hunter2", "TOKEN=hunter3"} <= set(head)
+    assert head == plain(register(config)["spark1-engine"].inputs["envs"])
+    others = [one.inputs for one in found.all if one.type != CONTAINER]
+    assert "hunter" not in json.dumps(others)
+
+
+def test_only_containers_have_a_hook_and_each_has_one(graph: Graph) -> None:
+    for one in graph.all:
+        hooks = one.request.hooks
+        assert len(hooks.before_create) == (1 if one.type == CONTAINER else 0), one.name
+        assert not hooks.before_delete  # it would make a plain `pulumi destroy` fail
+        assert not hooks.after_delete
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the hook runs, instead of running it; its exit status is that of `code`."""
+    made: list[dict[str, Any]] = []
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        made.append({"command": command, **options})
+        failed = len(made) > 1
+        return subprocess.CompletedProcess(command, int(failed), "", "spark2: container 'x' belongs to nobody")
+
+    monkeypatch.setattr("components.engine.subprocess.run", run)
+    return made
+
+
+def test_before_a_container_is_made_its_node_is_cleared_of_leftovers(runs: list[dict[str, Any]]) -> None:
+    link = Link("spark2", "192.168.1.12", "nvidia", 22, "ssh-ed25519 AAAA")
+    failures: list[str] = []
+
+    def program() -> pulumi.Output[None]:
+        hook = clear_leftover(link, Owner(STACK, "default", pulumi.Output.from_input("id")), "spark-fabric-test")
+
+        async def twice() -> None:
+            await hook(None)  # type: ignore[arg-type]
+            try:
+                await hook(None)  # type: ignore[arg-type]
+            except RuntimeError as error:
+                failures.append(str(error))
+
+        return pulumi.Output.from_input(asyncio.ensure_future(twice()))
+
+    record(program)
+    assert runs[0]["command"][-1] == "engines:remove"
+    assert json.loads(runs[0]["input"]) == {"spark2": {"name": "spark-fabric-test", "grace": 1}}
+    assert json.loads(runs[0]["env"]["FLEET_OWNER"])["state_id"] == "id"
+    assert [one["name"] for one in json.loads(runs[0]["env"]["FLEET_LINKS"])] == ["spark2"]
+    assert failures == ["spark2: a leftover container cannot be removed: spark2: container 'x' belongs to nobody"]

@@ -1,0 +1,117 @@
+"""The ranks are one group: whatever happens to one of them, an `up` ends with all of one start, or changes nothing.
+
+The tests share one stack, in the order of this file: each leaves it up and whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from lab import api
+
+from .conftest import NewRig
+from .rig import Rig
+
+NAME = "spark-fabric-group"
+NEW_IMAGE = "spark-engine:sim2"  # of the lab's variant 2
+QUICK_S = 40  # well before the engine's readyTimeout of 60 s, on a busy machine too
+
+
+@dataclass(frozen=True)
+class Group:
+    """A stack that is up."""
+
+    rig: Rig
+    lab: api.Handle
+
+    def starts(self) -> dict[str, str]:
+        """Node -> id and start time of all containers with the stack's name or label."""
+        listing = f"docker ps -aq --filter label=spark-fabric.stack; docker ps -aq --filter name={NAME}"
+        shown = "docker inspect --format '{{.Id}} {{.State.StartedAt}}'"
+        return self.lab.everywhere(f"{{ {listing}; }} | sort -u | xargs -r {shown}")
+
+    def up_with_a_new_start(self) -> None:
+        """An `up` that replaces all ranks, and after which there is nothing to do."""
+        before = self.rig.engines()
+        self.rig.up()
+        self.rig.assert_one_group()
+        after = self.rig.engines()
+        same = [node for node in before if before[node]["spark-fabric.start"] == after[node]["spark-fabric.start"]]
+        assert not same, f"{same} were not started anew"
+        self.rig.unchanged()
+
+
+@pytest.fixture(scope="module")
+def group(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Group]:
+    """Four engines on a ring."""
+    rig = new_rig(ring_lab, "group")
+    rig.up()
+    yield Group(rig, ring_lab)
+    ring_lab.everywhere(f"docker rm -f {NAME} >/dev/null 2>&1", check=False)
+    rig.fleet("revert")
+
+
+def test_a_stopped_rank_is_named_and_all_are_started_anew(group: Group) -> None:
+    group.lab.run("spark3", f"docker stop -t 1 {NAME}")
+    steps = group.rig.preview()
+    assert {name for name, step in steps.items() if "replace" in step.op} == {
+        *("gate", "halt", "health"),
+        *(f"{name}-engine" for name in group.lab.names),
+    }
+    group.up_with_a_new_start()
+
+
+def test_a_foreign_container_with_our_name_is_refused_and_nothing_changes(group: Group) -> None:
+    group.lab.run("spark2", f"docker rm -f {NAME} && docker create --name {NAME} spark-engine:sim")
+    before = group.starts()
+    run = group.rig.up(ok=False)
+    run.says(f"spark2: has a container {NAME} that is not this stack's, wanted the name free")
+    run.says("engine: rank 1 (spark2): no container")
+    assert group.starts() == before
+
+
+def test_a_removed_rank_starts_all_anew(group: Group) -> None:
+    group.lab.run("spark2", f"docker rm -f {NAME}")
+    group.up_with_a_new_start()
+
+
+def test_a_leftover_that_the_state_does_not_know_is_removed(group: Group) -> None:
+    label = group.rig.engines()["spark4"]["spark-fabric.stack"]
+    group.lab.run("spark4", f"docker run -d --name left --label spark-fabric.stack={label} spark-engine:sim")
+    group.up_with_a_new_start()
+    assert group.lab.run("spark4", "docker ps -aq --filter name=^left$").stdout == ""
+
+
+def test_an_image_that_one_node_lacks_is_a_problem_before_anything_changes(group: Group) -> None:
+    for node in ("spark1", "spark2", "spark4"):
+        group.lab.load_image(2, node)
+    before = group.starts()
+    with group.rig.changed("engine.image", NEW_IMAGE):
+        run = group.rig.up(ok=False)
+    run.says("1 problem(s); nothing was changed", f"spark3: has no image {NEW_IMAGE}", "set engine.image.archive")
+    assert group.starts() == before
+
+
+def test_an_image_that_one_node_lacks_is_loaded_from_the_archive(group: Group) -> None:
+    built = group.lab.build_image(2)
+    image = {"ref": NEW_IMAGE, "archive": str(built.archive)}
+    group.rig.set("engine.image", image)
+    group.up_with_a_new_start()
+    ids = group.lab.everywhere(f"docker inspect --format '{{{{.Image}}}}' {NAME}")
+    assert {text.strip() for text in ids.values()} == {built.images[NEW_IMAGE]}
+
+
+def test_a_rank_that_crashes_while_loading_is_told_at_once_with_the_lines_of_all(group: Group) -> None:
+    with group.rig.changed("engine.env.ENGINE_FAULT", "crash@2"):
+        run = group.rig.up(ok=False)
+    run.says(
+        "rank 2 on spark3: exited, exit code 1",
+        "simulated crash while loading",
+        *(f"--- rank {rank} on spark{rank + 1} ---" for rank in range(4)),
+    )
+    assert run.seconds < QUICK_S
+    group.up_with_a_new_start()
+    group.rig.assert_served()

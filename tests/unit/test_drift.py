@@ -1,0 +1,232 @@
+"""What the nodes are against what this run wants: stages to repair, and a group of engines that is whole or broken."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from fleet import drift
+from fleet.drift import Drift, StageDrift, of_fleet, of_group, of_stage
+from fleet.facts import parse
+from fleet.loading import load
+from fleet.plan import Plan, StackName, make
+from node.deviation import Deviation
+from node.digest import digest
+from tests.unit import observed
+from tests.unit.stacks import changed, ring, switched
+
+STACK = StackName("spark-fabric", "test")
+IMAGE = "sha256:" + "1" * 64
+
+Raw = dict[str, dict[str, Any]]
+
+
+def planned(config: dict[str, Any]) -> Plan:
+    facts = {name: parse(answer) for name, answer in observed.fleet(4).items()}
+    return make(load(config), facts, STACK, image_id=IMAGE)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    """Four nodes on a switch; no relay."""
+    return planned(switched())
+
+
+@pytest.fixture
+def deviating(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Deviation]]:
+    """What looking at a stage finds, by stage; nothing until a test says so."""
+    found: dict[str, list[Deviation]] = {}
+    looks = {stage: lambda _desired, _seen, stage=stage: found.get(stage, []) for stage in drift.DEVIATIONS}
+    monkeypatch.setattr(drift, "DEVIATIONS", looks)
+    return found
+
+
+def journaled(plan: Plan, **changes: dict[str, Any]) -> Raw:
+    """Nodes whose journals hold the plan; `changes` by stage count for spark2."""
+    raw = observed.fleet(4)
+    for node in plan.nodes:
+        stages = {
+            stage: {"status": "applied", "digest": digest(desired), "desired": desired}
+            for stage, desired in node.stages.items()
+            if desired.get("state") != "off"
+        }
+        raw[node.name]["journal"] = {"schema": 1, "generation": 3, "stages": stages}
+        raw[node.name]["docker"]["images"] = {plan.settings.engine.image.ref: IMAGE}
+    for stage, change in changes.items():
+        stages = raw["spark2"]["journal"]["stages"]
+        if change:
+            stages[stage] = {**stages.get(stage, {}), **change}
+        else:
+            del stages[stage]
+    return raw
+
+
+def mtu(*, disruptive: bool = True) -> Deviation:
+    return Deviation("link.mtu", "enp1s0f0np0", "MTU is 1500", "9000", disruptive)
+
+
+# Stages
+
+
+def test_nothing_deviates_where_all_is_as_planned(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    found = of_fleet(plan, journaled(plan))
+    assert found.lines() == []
+    assert found.repair("spark2", "plane0") is None
+    assert found.fabric() is None
+    assert found.disruptive() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "disruptive"),
+    [
+        ({}, "not applied on this node", False),
+        ({"status": "applying"}, "an earlier change was not finished (applying)", True),
+        ({"status": "reverting"}, "an earlier change was not finished (reverting)", True),
+        ({"digest": "0" * 64}, "the node's journal holds another desired state", False),
+    ],
+)
+def test_the_journal_alone_can_deviate(
+    change: dict[str, Any], reason: str, disruptive: bool, plan: Plan, deviating: dict[str, list[Deviation]]
+) -> None:
+    found = of_fleet(plan, journaled(plan, plane0=change))
+    assert found.lines() == [f"spark2 plane0: {reason}"]
+    assert found.stages["spark2", "plane0"].disruptive == disruptive
+
+
+def test_a_deviation_is_told_with_the_stage_that_repairs_it(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    deviating["plane0"] = [mtu()]
+    found = of_fleet(plan, journaled(plan))
+    assert found.repair("spark2", "plane0") == "enp1s0f0np0: MTU is 1500, plan wants 9000 (generation 3)"
+    assert found.repair("spark2", "plane1") is None
+    assert (found.disruptive() or "").startswith("spark1 plane0: enp1s0f0np0: MTU is 1500")
+    assert (found.fabric() or "").endswith("(generation 12)")
+
+
+def test_what_an_engine_does_not_feel_stops_none(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    deviating["plane1"] = [mtu(disruptive=False)]
+    found = of_fleet(plan, journaled(plan))
+    assert found.disruptive() is None
+    assert found.fabric() is not None
+
+
+def test_the_same_drift_after_a_repair_reads_differently(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    deviating["plane0"] = [mtu()]
+    first, second = journaled(plan), journaled(plan)
+    second["spark2"]["journal"]["generation"] = 4
+    assert of_fleet(plan, first).repair("spark2", "plane0") != of_fleet(plan, second).repair("spark2", "plane0")
+    assert of_fleet(plan, first).disruptive() != of_fleet(plan, second).disruptive()
+
+
+def test_what_belongs_to_somebody_else_is_no_drift(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    foreign = Deviation("netplan.foreign", "/etc/netplan/50-x.yaml", "is not ours", "it away", False, foreign=True)
+    deviating["plane0"] = [foreign]
+    assert of_fleet(plan, journaled(plan)).lines() == []
+
+
+def test_a_stage_that_is_off_and_never_was_on_is_as_desired(deviating: dict[str, list[Deviation]]) -> None:
+    plan = planned(changed(switched(), {"fabric.plane1.enabled": False}))
+    assert of_fleet(plan, journaled(plan)).lines() == []
+
+
+def test_a_node_that_was_not_looked_at_has_no_drift(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    raw = journaled(plan)
+    del raw["spark2"]["journal"], raw["spark3"]
+    raw["spark2"]["journal"] = None
+    assert {name for name, _ in of_fleet(plan, raw).stages} == {"spark2"}
+
+
+def test_a_long_list_of_reasons_is_counted() -> None:
+    text = StageDrift("spark1", "plane0", tuple(f"reason {number}" for number in range(7)), True).text()
+    assert text == "reason 0; reason 1; reason 2; reason 3; and 3 more"
+
+
+def test_a_ring_watches_its_relay(deviating: dict[str, list[Deviation]]) -> None:
+    plan = planned(ring())
+    deviating["relay"] = [Deviation("relay.forward", "net.ipv4.ip_forward", "is 0", "1", disruptive=False)]
+    found = of_stage(plan.nodes[1], "relay", journaled(plan)["spark2"])
+    assert found is not None
+    assert found.text() == "net.ipv4.ip_forward: is 0, plan wants 1"
+
+
+# The group of engines
+
+
+def container(plan: Plan, rank: int, **values: Any) -> dict[str, Any]:
+    labels = {
+        "spark-fabric.stack": plan.label,
+        "spark-fabric.rank": str(rank),
+        "spark-fabric.group": plan.group,
+        "spark-fabric.start": "100",
+    }
+    labels |= {f"spark-fabric.{key}": value for key, value in values.items() if key in ("group", "start")}
+    return {"name": values.get("name", "spark-fabric-test"), "state": values.get("state", "running"), "labels": labels}
+
+
+def running(plan: Plan) -> Raw:
+    """Nodes on which the whole group runs."""
+    raw = observed.fleet(4)
+    for node in plan.ranks:
+        assert node.rank is not None
+        raw[node.name]["docker"]["containers"] = [container(plan, node.rank)]
+        raw[node.name]["started"] = {"start": "100"}
+    return raw
+
+
+def test_a_group_that_is_whole_keeps_its_start(plan: Plan) -> None:
+    group = of_group(plan, running(plan), "200")
+    assert (group.broken, group.start, group.reasons) == (None, "100", ())
+
+
+def test_a_whole_group_of_another_plan_is_not_broken_and_gets_a_new_start(plan: Plan) -> None:
+    raw = running(planned(changed(switched(), {"engine.env": {"A": "1"}})))
+    assert (of_group(plan, raw, "200").broken, of_group(plan, raw, "200").start) == (None, "200")
+
+
+def broken_with(plan: Plan, *containers: dict[str, Any], started: str | None = "100") -> tuple[str, ...]:
+    raw = running(plan)
+    raw["spark2"]["docker"]["containers"] = list(containers)
+    raw["spark2"]["started"] = {"start": started} if started else None
+    group = of_group(plan, raw, "200")
+    assert group.start == ("200" if group.reasons else "100")
+    assert group.broken is None or re.fullmatch(r".+ \(start 200\)", group.broken)
+    return group.reasons
+
+
+def test_every_way_in_which_a_group_is_broken_is_told(plan: Plan) -> None:
+    whole = container(plan, 1)
+    assert broken_with(plan) == ("rank 1 (spark2): no container",)
+    assert broken_with(plan, container(plan, 1, state="exited")) == ("rank 1 (spark2): spark-fabric-test exited",)
+    assert broken_with(plan, whole, container(plan, 1, name="left", state="exited")) == (
+        "rank 1 (spark2): spark-fabric-test running, left exited",
+    )
+    assert broken_with(plan, container(plan, 1, start="50")) == (
+        "rank 1 (spark2): its start was never completed",
+        "the ranks are of different starts",
+    )
+    assert broken_with(plan, container(plan, 1, group="x")) == ("the ranks are of different groups",)
+    assert broken_with(plan, container(plan, 3)) == ("spark2: runs rank 3, not 1",)
+    assert broken_with(plan, whole, started=None) == ("rank 1 (spark2): its start was never completed",)
+
+
+def test_containers_of_others_do_not_count(plan: Plan) -> None:
+    stranger = {"name": "x", "state": "running", "labels": {"spark-fabric.stack": "spark-fabric/other/default"}}
+    assert broken_with(plan, container(plan, 1), stranger, {**stranger, "labels": {}}) == ()
+
+
+def test_a_leaving_node_must_run_nothing() -> None:
+    before = planned(switched())
+    plan = planned(changed(switched(), {"nodes[3].state": "leaving"}))
+    group = of_group(plan, running(before), "200")
+    assert "spark4: has no rank, yet spark-fabric-test is running" in group.reasons
+
+
+def test_a_rank_that_nobody_could_look_at_breaks_no_group(plan: Plan) -> None:
+    raw = running(plan)
+    del raw["spark4"]
+    assert of_group(plan, raw, "200").broken is None
+
+
+def test_no_drift_has_nothing_to_say() -> None:
+    assert Drift().repair("spark1", "plane0") is None

@@ -1,0 +1,266 @@
+"""Everything that stands in the way is told at once, with the drift of every node that can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import on_node, survey
+from fleet.loading import load
+from fleet.on_node import Link
+from fleet.plan import StackName
+from fleet.preflight import before_plan
+from fleet.probe import Probe, probe
+from fleet.problems import Problem
+from fleet.survey import Refused, Survey, look
+from tests.unit import fakes, observed
+from tests.unit.fakes import link
+from tests.unit.stacks import changed, ring
+
+STACK = StackName("spark-fabric", "test")
+OWNER = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "1", "adoptable": False}
+SILENT = "spark3 (nvidia@192.168.1.13:22): No route to host. Is it on? To go on without it: forget"
+
+Raw = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of a stack lies in a folder of the test's own."""
+    monkeypatch.setattr(on_node, "folder", lambda stack: tmp_path / "stacks" / stack)
+
+
+@pytest.fixture
+def raw() -> Raw:
+    """Fresh nodes with the engine's image."""
+    nodes = observed.fleet(4)
+    for node in nodes.values():
+        node["docker"]["images"] = {"engine:1": "sha256:" + "1" * 64}
+    return nodes
+
+
+@pytest.fixture
+def links() -> list[Link]:
+    """Of all four."""
+    return [link(number) for number in range(1, 5)]
+
+
+def looked(raw: Raw, patch: pytest.MonkeyPatch, *silent: str, **changes: Any) -> tuple[Survey, list[Problem]]:
+    """What a look at these nodes finds; `silent` ones do not answer."""
+    seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
+    patch.setattr(survey, "probe", lambda *_: seen)
+    return look(load(changed(ring(), changes)), STACK, [link(number) for number in range(1, 5)])
+
+
+def codes(problems: list[Problem]) -> list[tuple[str, str]]:
+    return [(one.code, one.path) for one in problems]
+
+
+def journaled(raw: Raw, name: str, **stages: Any) -> None:
+    """Let a node belong to the stack, with these desired states applied."""
+    entries = {stage: {"status": "applied", "digest": "", "desired": desired} for stage, desired in stages.items()}
+    raw[name] |= {"owner": dict(OWNER), "journal": {"schema": 1, "generation": 1, "stages": entries}}
+
+
+def container(name: str = "spark-fabric-test", stack: str | None = None) -> dict[str, Any]:
+    labels = {"spark-fabric.stack": stack} if stack else {}
+    return {"name": name, "state": "running", "labels": labels}
+
+
+# One by one
+
+
+def test_nothing_stands_in_the_way_of_a_fresh_fleet(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, problems = looked(raw, monkeypatch)
+    assert problems == []
+    assert found.warnings == ()
+    assert set(found.links) == {"spark1", "spark2", "spark3", "spark4"}
+    assert found.outputs()["apiUrl"] == "http://192.168.1.11:8888"
+
+
+def test_a_silent_node_is_told_once_and_the_others_are_judged(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw["spark2"]["docker"]["images"] = {}
+    raw["spark4"]["docker"] = None
+    _, problems = looked(raw, monkeypatch, "spark3")
+    assert codes(problems) == [
+        ("unreachable", "spark3 (nvidia@192.168.1.13:22)"),
+        ("image-missing", "spark2"),
+        ("docker", "spark4"),
+    ]
+    assert problems[0].text() == (
+        "spark3 (nvidia@192.168.1.13:22): No route to host, wanted an answer. Is it on? To go on without it: forget"
+    )
+
+
+def test_problems_of_the_plan_come_with_all_others(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    del raw["spark1"]["hcas"]["rocep1s0f0"]
+    raw["spark2"]["docker"]["containers"] = [container()]
+    raw["spark4"]["owner"] = {**OWNER, "fleet_id": "other"}
+    _, problems = looked(raw, monkeypatch)
+    assert codes(problems) == [
+        ("other-owner", "spark4"),
+        ("port-missing", "spark1 plane 0 f0"),
+        ("container-name", "spark2"),
+    ]
+
+
+def test_an_image_may_be_missing_where_the_operator_has_an_archive(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw["spark2"]["docker"]["images"] = {}
+    image = {"ref": "engine:1", "archive": "engine.tar"}
+    assert looked(raw, monkeypatch, **{"engine.image": image})[1] == []
+
+
+def test_nodes_with_different_images_are_told_apart(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw["spark3"]["docker"]["images"] = {"engine:1": "sha256:" + "2" * 64}
+    _, problems = looked(raw, monkeypatch)
+    assert codes(problems) == [("image-ids", "spark-fabric:engine.image")]
+    assert f"{'1' * 12} on spark1, spark2, spark4; {'2' * 12} on spark3" in problems[0].text()
+
+
+def test_a_container_of_our_own_is_in_nobodys_way(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw["spark2"]["docker"]["containers"] = [container(stack=STACK.label("default")), container("other")]
+    assert looked(raw, monkeypatch)[1] == []
+
+
+def test_a_container_of_another_stack_with_our_name_is_refused(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw["spark2"]["docker"]["containers"] = [container(stack="spark-fabric/other/default")]
+    assert codes(looked(raw, monkeypatch)[1]) == [("container-name", "spark2")]
+
+
+# Who is who
+
+
+def before(raw: Raw, *, lost: tuple[str, ...] = (), size: int = 4) -> tuple[list[Problem], list[Problem]]:
+    return before_plan(load(ring(size)), STACK, Probe(raw, {}), lost)
+
+
+def test_a_member_that_vanished_at_once_is_missed(raw: Raw) -> None:
+    members = ["spark1", "spark2", "spark3", "spark4"]
+    journaled(raw, "spark1", node={"name": "spark1", "members": members})
+    journaled(raw, "spark2", node={"name": "spark2", "members": members})
+    problems, _ = before({name: raw[name] for name in members[:3]}, size=3)
+    assert codes(problems) == [("member-vanished", "spark-fabric:nodes")]
+    assert "state: leaving" in problems[0].text()
+    assert "python -m fleet forget spark4" in problems[0].text()
+    problems, warnings = before({name: raw[name] for name in members[:3]}, size=3, lost=("spark4",))
+    assert problems == []
+    assert codes(warnings) == [("forgotten", "spark4")]
+    assert before(raw)[0] == []
+
+
+def test_a_machine_that_was_another_node_so_far_is_refused(raw: Raw) -> None:
+    journaled(raw, "spark2", node={"name": "spark3", "members": []})
+    problems, _ = before(raw)
+    assert codes(problems) == [("other-node", "spark2")]
+    assert "is spark3 to this stack" in problems[0].text()
+
+
+def test_a_node_of_another_fleet_is_refused(raw: Raw) -> None:
+    raw["spark2"]["owner"] = {**OWNER, "stack": "other"}
+    problems, _ = before(raw)
+    assert codes(problems) == [("other-owner", "spark2")]
+    assert "belongs to spark-fabric/other/default, wanted spark-fabric/test/default" in problems[0].text()
+
+
+def test_another_state_of_the_same_stack_is_left_to_the_node(raw: Raw) -> None:
+    raw["spark2"]["owner"] = {**OWNER, "state_id": "another"}
+    assert before(raw)[0] == []
+
+
+def test_what_is_only_odd_is_a_warning(raw: Raw) -> None:
+    raw["spark1"]["hostname"] = "gpu-7"
+    raw["spark2"]["lock"] = {"holder": "ann@desk (pid 7)", "pid": 7, "since": 0}
+    problems, warnings = before(raw)
+    assert problems == []
+    assert [(one.code, one.path) for one in warnings] == [("hostname", "spark1"), ("busy", "spark2")]
+    assert "ann@desk (pid 7)" in warnings[1].text()
+
+
+# With a problem, the drift all the same
+
+
+@pytest.fixture
+def trusted(tmp_path: Path) -> str:
+    """A known_hosts file with a key for each node."""
+    file = tmp_path / "known_hosts"
+    file.write_text("".join(f"spark{number} ssh-ed25519 AAAA{number}\n" for number in range(1, 5)))
+    return str(file)
+
+
+def refused(raw: Raw, trusted: str, patch: pytest.MonkeyPatch, *silent: str) -> Refused:
+    seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
+    patch.setattr(survey, "probe", lambda *_: seen)
+    with pytest.raises(Refused) as raised:
+        survey.survey(load(changed(ring(), {"ssh.knownHosts": trusted})), STACK)
+    return raised.value
+
+
+def test_the_drift_of_the_others_is_told_with_a_problem(
+    raw: Raw, trusted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw["spark1"]["hostname"] = "gpu-7"
+    for name in raw:
+        journaled(raw, name, node={"name": name, "members": []})
+    error = refused(raw, trusted, monkeypatch, "spark3")
+    assert codes(list(error.problems)) == [("unreachable", "spark3 (nvidia@192.168.1.13:22)")]
+    assert [one.code for one in error.warnings] == ["hostname"]
+    assert "spark2 node: the node's journal holds another desired state" in error.drift
+    assert "spark4 plane0: not applied on this node" in error.drift
+    assert "engine: rank 3 (spark4): no container" in error.drift
+    assert not any("spark3" in line for line in error.drift)
+    assert error.report().splitlines()[:5] == [
+        "1 problem(s); nothing was changed:",
+        f"  {error.problems[0].text()}",
+        "Warnings:",
+        f"  {error.warnings[0].text()}",
+        "Deviations, which `up` repairs when the problems are gone:",
+    ]
+
+
+def test_a_fleet_that_never_was_up_has_no_drift(raw: Raw, trusted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = refused(raw, trusted, monkeypatch, "spark3")
+    assert error.drift == ()
+    assert error.report().count("\n") == 1
+
+
+def test_a_node_of_another_fleet_is_none_of_our_drift(raw: Raw, trusted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in raw:
+        journaled(raw, name, node={"name": name, "members": []})
+    raw["spark2"]["owner"] = {**OWNER, "stack": "other"}
+    error = refused(raw, trusted, monkeypatch)
+    assert codes(list(error.problems)) == [("other-owner", "spark2")]
+    assert not any(line.startswith("spark2 ") for line in error.drift)
+    assert any(line.startswith("spark1 ") for line in error.drift)
+
+
+def test_without_nodes_the_usual_names_are_planned_and_nobody_is_asked(
+    trusted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = fakes.install(tmp_path, monkeypatch)
+    monkeypatch.setenv(survey.OFFLINE, "1")
+    found = survey.survey(load(changed(ring(), {"ssh.knownHosts": "no-such-file"})), STACK)
+    assert [node.rank for node in found.plan.ranks] == [0, 1, 2, 3]
+    assert found.drift.lines() == []
+    assert ssh.calls() == []
+
+
+# The probe
+
+
+def test_the_probe_keeps_the_answers_of_the_others(
+    tmp_path: Path, links: list[Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = fakes.install(tmp_path, monkeypatch)
+    ssh.answers("spark1", {"ok": True, "hostname": "spark1"})
+    ssh.answers("spark2", None, status=255, said="ssh: connect to host 192.168.1.12 port 22: Connection timed out")
+    ssh.answers("spark3", None, status=127, said="sh: python3: not found")
+    ssh.does("spark4", "exec sleep 20")
+    seen = probe(STACK, "default", links, deadline=1)
+    assert set(seen.observed) == {"spark1"}
+    assert list(seen.unreachable) == ["spark2", "spark3", "spark4"]
+    assert "Connection timed out. Is it on?" in seen.unreachable["spark2"]
+    assert seen.unreachable["spark3"] == "spark3: cannot be read: sh: python3: not found"
+    assert "no answer within 1 s" in seen.unreachable["spark4"]
+    assert sorted(ssh.calls()) == ["spark1", "spark2", "spark3", "spark4"]
