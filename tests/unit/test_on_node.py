@@ -7,7 +7,6 @@ import json
 import sys
 import threading
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,6 @@ def test_the_program_runs_from_memory_and_gets_verb_and_request(ssh: FakeSsh) ->
     answer = asked(verb="apply")
     assert (answer.status, answer.reached, answer.text) == (0, True, "working")
     assert answer.result == {"argv": ["apply"], "request": REQUEST}
-
-
-def test_the_same_sources_pack_to_the_same_bytes() -> None:
-    packed = on_node.pack()
-    assert packed == on_node.pack()
-    names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
-    assert names[0] == "__main__.py"
-    assert "node/__main__.py" in names
-    assert all(name.endswith(".py") for name in names)
 
 
 def test_a_node_is_known_by_its_name_and_not_by_its_address(ssh: FakeSsh) -> None:
