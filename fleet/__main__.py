@@ -53,6 +53,9 @@ def status(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
 def forget(stack: str, node: str) -> int:
     """Take a dead node out of the state and have every command skip it."""
     names, left = state.forget(stack, node)
+    if not names and node not in {one.name for one in stackfile.read(stack)[1].nodes}:
+        print(f"{node}: neither in the state nor in Pulumi.{stack}.yaml, nothing was done", file=sys.stderr)
+        return USAGE
     lost = lost_nodes(stack) | {node}
     listing = folder(stack) / "lost"
     listing.parent.mkdir(parents=True, exist_ok=True)
@@ -126,8 +129,7 @@ def adopt(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
 
 def revert(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """Put nodes back without any state: engines first, on all of them, then everything the journals hold."""
-    engines: dict[str, object] = {"name": settings.engine.name or f"spark-fabric-{name.stack}", "action": "remove"}
-    engines["grace"] = settings.engine.stop_grace
+    engines: dict[str, object] = {"action": "remove", "grace": settings.engine.stop_grace}
     return _each(name, settings, links, [("engines", "engines", engines), ("revert", "undo", {})])
 
 

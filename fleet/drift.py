@@ -112,6 +112,9 @@ def of_stage(node: NodePlan, stage: str, seen: Observed) -> StageDrift | None:
         disruptive = True
     elif record["digest"] != digest(desired) and not reasons:
         reasons.append("the node's journal holds another desired state")
+    if stage == "node" and (seen.get("owner") or {}).get("adoptable"):
+        # Taking it counts as no change on the node, so the time tells this adoption from the one before.
+        reasons.append(f"is up for adoption (seen at {seen.get('time', 0):.0f})")
     if not reasons:
         return None
     return StageDrift(node.name, stage, tuple(reasons), disruptive)

@@ -108,6 +108,12 @@ def _foreign(plan: Plan, seen: Probe) -> Iterator[Problem]:
                     yield Problem(one.code, f"{node.name} {one.subject}", one.seen, one.wanted, "")
 
 
+def _docker_rights(node: str, user: str) -> Problem:
+    """The containers are made over ssh as this user, without sudo."""
+    seen, wanted = f"{user} may not use docker there", f"{user} in the group docker"
+    return Problem("docker-rights", node, seen, wanted, f"On {node}: sudo usermod -aG docker {user}")
+
+
 def check(plan: Plan, seen: Probe) -> Found:
     """Images, container names and files in the way of the plan, on the nodes that can be read."""
     problems = list(_foreign(plan, seen))
@@ -125,6 +131,8 @@ def check(plan: Plan, seen: Probe) -> Found:
                 )
             )
             continue
+        if docker.get("shut_out"):
+            problems.append(_docker_rights(node.name, docker["shut_out"]))
         found = parse(observed).images.get(image.ref)
         if found:
             ids.setdefault(found, []).append(node.name)

@@ -117,7 +117,7 @@ def _of_plane(desired: dict[str, Any]) -> list[str]:
 
 def _of_relay(desired: dict[str, Any]) -> list[str]:
     pairs = ", ".join(" and ".join(pair) for pair in desired["pairs"])
-    return [f"file {relay.SYSCTL_PATH}", f"unit {relay.UNIT}: forwarding between {pairs}"]
+    return [f"unit {relay.UNIT}: forwarding between {pairs}"]
 
 
 def forget(stack: str, node: str) -> tuple[list[str], list[str]]:

@@ -105,9 +105,10 @@ def look(
     `image_id` is the one that the operator's archive stands for; without it, the nodes are asked.
     """
     seen = (probe_at_rest if changing else probe)(stack, settings.fleet.id, links)
-    remember_links(stack.stack, [link for link in links if link.name in seen.observed])
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
     problems, warnings = preflight.before_plan(settings, stack, seen, lost_nodes(stack.stack), changing=changing)
+    doubtful = {one.path for one in problems if one.code in ("other-node", "other-owner")}
+    remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
     try:
         plan = make(settings, facts, stack, image_id=image_id or agreed_image(settings, facts))
     except PlanError as error:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 Snapshot = dict[str, dict[str, Any]]
-KINDS = ("skip", "skip-sysctl", "skip-unit", "skip-link", "skip-profile")
+KINDS = ("skip", "skip-sysctl", "skip-unit", "skip-link", "skip-profile", "anew-link", "anew-profile", "anew-unit")
 MTIME = 3  # place in a file's entry
 
 
@@ -144,20 +144,47 @@ def units(scope: Scope) -> dict[str, Any]:
 
 
 def profiles(scope: Scope) -> dict[str, Any]:
-    """UUID: what NetworkManager holds of each profile, and where it is active.
-
-    One that is being activated counts as not active: a new node's wait in vain for DHCP, give up, and try again.
-    """
+    """UUID: what NetworkManager holds of each profile, and where it is active."""
     skipped = scope.matcher("skip-profile")
     found = {}
-    fields = "UUID,NAME,TYPE,AUTOCONNECT,FILENAME,DEVICE,STATE"
+    fields = "UUID,NAME,TYPE,AUTOCONNECT,FILENAME,DEVICE"
     for line in output("nmcli", "-t", "-e", "no", "-f", fields, "connection", "show").splitlines():
         uuid, _, rest = line.partition(":")
-        rest, _, state = rest.rpartition(":")
-        if state != "activated":
-            rest = f"{rest.rpartition(':')[0]}:"
         if not skipped.fullmatch(rest.partition(":")[0]):
             found[uuid] = rest
+    return found
+
+
+def boot(scope: Scope) -> dict[str, Any]:
+    """Which boot this is, and what is made anew at each: links, units, and UUID: port of profiles."""
+    links, profiles, units = (scope.matcher(f"anew-{kind}") for kind in ("link", "profile", "unit"))
+    ports = {}
+    for line in output("nmcli", "-t", "-e", "no", "-f", "UUID,NAME,FILENAME", "connection", "show").splitlines():
+        uuid, name, path = line.split(":", 2)
+        if profiles.fullmatch(name):
+            found = re.search(r"(?m)^interface-name=(.+)$", Path(path).read_text())
+            ports[uuid] = found[1] if found else ""
+    return {
+        "id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "links": [name for name in os.listdir("/sys/class/net") if links.fullmatch(name)],
+        "profiles": ports,
+        "units": units.pattern,
+    }
+
+
+def between_boots(snapshot: Snapshot) -> Snapshot:
+    """A snapshot without what a boot alone changes in the things that are made anew at each."""
+    boot, text = snapshot["boot"], json.dumps(snapshot)
+    for netdev in boot["profiles"].values():
+        for address in snapshot["links"].get(netdev, {}).get("addresses", []):
+            if address.startswith("fe80:") and "ff:fe" not in address:  # that would be made of the MAC
+                text = text.replace(address.partition("/")[0], "fe80::~")
+    found: Snapshot = json.loads(text)
+    for name in boot["links"]:
+        found["links"][name]["mac"] = "~"
+    for uuid, netdev in boot["profiles"].items():
+        found["profiles"][f"of {netdev}"] = re.sub(r"\d+(?=[:.])", "~", found["profiles"].pop(uuid))
+    found["units"] = {name: state for name, state in found["units"].items() if not re.fullmatch(boot["units"], name)}
     return found
 
 
@@ -183,13 +210,16 @@ def take(scope: Scope) -> Snapshot:
         "sysctl": sysctls(scope),
         "units": units(scope),
         "profiles": profiles(scope),
+        "boot": boot(scope),
     }
 
 
 def diff(before: Snapshot, after: Snapshot, times: bool = False) -> list[str]:
     """One line for each difference; times of change count only if wanted."""
     lines = []
-    for part in sorted({*before, *after}):
+    if before.get("boot", {}).get("id") != after.get("boot", {}).get("id"):
+        before, after = between_boots(before), between_boots(after)
+    for part in sorted({*before, *after} - {"boot"}):
         old, new = before.get(part, {}), after.get(part, {})
         for key in sorted({*old, *new}):
             one, other = old.get(key), new.get(key)

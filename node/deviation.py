@@ -48,7 +48,7 @@ def of_file(
 ) -> list[Deviation]:
     """Whether a file of ours is as wanted.
 
-    While the desired state is the one that was applied, the file is compared with what was written then and not with
+    While the desired state is the one of the journal, the file is compared with what was written then and not with
     `text`: a program that renders the same meaning differently has no reason to touch it.
     """
     file = (observed.get("netplan") or {}).get(path) or (observed.get("files") or {}).get(path)
@@ -67,6 +67,6 @@ def same_text(observed: dict[str, Any], stage: str, digest: str, path: str, seen
     """Whether a file's text is what was written for this desired state, or would be written now."""
     entry = ((observed.get("journal") or {}).get("stages") or {}).get(stage) or {}
     written = (entry.get("written") or {}).get(path)
-    if written and entry.get("digest") == digest and entry.get("status") == "applied":
+    if written and entry.get("digest") == digest:
         return bool(sha256(seen.encode()) == written)
     return seen == text

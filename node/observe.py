@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -224,7 +225,22 @@ def _forwarding(system: System) -> Json:
 def _docker(system: System) -> Json:
     docker = connect(system)
     version, images, containers = system.parallel([docker.version, docker.images, docker.containers])
-    return {"version": version, "images": images, "containers": containers}
+    shut_out = _shut_out(system, system.environ("SUDO_USER"))
+    return {"version": version, "images": images, "containers": containers, "shut_out": shut_out}
+
+
+def _shut_out(system: System, user: str) -> str | None:
+    """The user who logged in, where docker's socket is closed to them; None where it is open, or nobody used sudo."""
+    if not user:
+        return None
+    try:
+        account = pwd.getpwnam(user)
+        socket = system.path(system.docker_socket).stat()
+    except (KeyError, OSError):
+        return None
+    groups = os.getgrouplist(user, account.pw_gid)
+    opened = socket.st_mode & 0o002 or (socket.st_mode & 0o020 and socket.st_gid in groups)
+    return None if opened or account.pw_uid in (0, socket.st_uid) else user
 
 
 def _ssh(system: System, links: Json) -> Json | None:

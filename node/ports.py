@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from . import autodefault
 from .journal import Undo
 from .netplan import files
 from .request import FAILED, Failure
@@ -52,8 +53,8 @@ class Port:
     def key(self) -> str:
         return f"port:{self.netdev}"
 
-    def before(self, work: Work) -> Any:  # noqa: ARG002
-        return self.was
+    def before(self, work: Work) -> Any:
+        return {**self.was, "auto": autodefault.find(work.system, self.netdev)}
 
     def ours(self, work: Work) -> list[str]:  # noqa: ARG002
         return [self.address]
@@ -198,13 +199,21 @@ def undo_port(work: Work, operation: Undo) -> None:
         system.change(["nmcli", "--wait", "20", "connection", "up", before["uuid"], "ifname", netdev])
     if _drop_addresses(work, netdev, operation["ours"]):
         return
-    uuid = _former_profile(system, netdev, before["uuid"])
-    if before["uuid"] and uuid != before["uuid"]:
-        result = system.change(["nmcli", "--wait", "0", "connection", "up", before["uuid"], "ifname", netdev])
+    uuid = _wanted_profile(work, netdev, before)
+    seen = _former_profile(system, netdev, uuid)
+    if uuid and seen != uuid:
+        result = system.change(["nmcli", "--wait", "0", "connection", "up", uuid, "ifname", netdev])
         if not result.ok:
             work.report.note(f"{netdev}: its former profile could not be started: {result.reason()}")
     _settle(work, netdev, before)
     work.report.did(f"{netdev}: as before")
+
+
+def _wanted_profile(work: Work, netdev: str, before: dict[str, Any]) -> str:
+    """The UUID of the profile that a port had; NetworkManager's own is there again then, maybe with another UUID."""
+    auto = before.get("auto")
+    own = autodefault.give_back(work, netdev, auto) if auto else ""
+    return own if auto and before["uuid"] == auto["uuid"] else str(before["uuid"])
 
 
 def _former_profile(system: System, netdev: str, uuid: str) -> str:

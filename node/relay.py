@@ -4,6 +4,9 @@ Neither RoCE nor the mesh uses this path. Docker sets the policy of FORWARD to D
 for rules like ours; where Docker made no such chain (`iptables: false`), the rules go into FORWARD itself. They carry
 our mark as a comment, so that an equal rule of somebody else is neither adopted nor removed. A unit that starts
 after Docker puts them back at boot.
+
+The unit switches forwarding on too, and not a file in /etc/sysctl.d: where forwarding is on before Docker starts,
+Docker leaves the policy of FORWARD at ACCEPT, and the node would pass on whatever comes in on any port.
 """
 
 from dataclasses import dataclass
@@ -15,12 +18,11 @@ from .files import MARK, File
 from .journal import Undo
 from .steps import Step, Work
 from .units import FOLDER, RELAY, Reload, Unit
-from .values import Value
+from .values import ROOT, Value
 
 STAGE = "relay"
 UNIT = RELAY
 UNIT_PATH = f"{FOLDER}/{UNIT}"
-SYSCTL_PATH = "/etc/sysctl.d/60-spark-fabric-relay.conf"
 FORWARD = "net/ipv4/ip_forward"
 COMMENT = "spark-fabric"
 IPTABLES = ["iptables", "-w", "5"]
@@ -39,13 +41,8 @@ def chain(observed: Json) -> str:
     return "DOCKER-USER" if observed.get("docker_user") else "FORWARD"
 
 
-def sysctl_text() -> str:
-    """The content of the file that switches forwarding on at boot."""
-    return f"# {MARK}: opposite nodes of the ring reach each other through this one.\n{FORWARD} = 1\n"
-
-
 def unit_text(desired: Json) -> str:
-    """The unit that puts the rules in place after Docker made its chains, and takes them away when it stops."""
+    """The unit that does all of it after Docker made its chains, and takes the rules away when it stops."""
     pick = "if iptables -w 5 -n -L DOCKER-USER >/dev/null 2>&1; then c=DOCKER-USER; else c=FORWARD; fi"
     matches = [" ".join(rule) for rule in rules(desired)]
     lines = [
@@ -58,6 +55,7 @@ def unit_text(desired: Json) -> str:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
+        f"ExecStartPre=/bin/sh -c 'echo 1 >{ROOT}{FORWARD}'",
     ]
     missing = [f"iptables -w 5 -C $$c {rule} 2>/dev/null || iptables -w 5 -I $$c 1 {rule}" for rule in matches]
     # A reload adds what is missing and leaves the rules of the other plane in place.
@@ -75,7 +73,6 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
         return [Deviation("relay.on", STAGE, "is on", "it off", disruptive=True)] if entry else []
     mark = digest(desired)
     found = of_journal(STAGE, mark, observed, disruptive=False)
-    found += of_file(observed, STAGE, mark, SYSCTL_PATH, sysctl_text(), "0644")
     found += of_file(observed, STAGE, mark, UNIT_PATH, unit_text(desired), "0644")
     forward = (observed.get("sysctl") or {}).get("net.ipv4.ip_forward")
     if forward != "1":
@@ -99,7 +96,6 @@ def plan(desired: Json, observed: Json) -> list[Step]:
     everything = STAGE in subjects
     start = everything or any(d.code.startswith("relay.") and d.code != "relay.forward" for d in found)
     return [
-        File(SYSCTL_PATH, sysctl_text().encode(), 0o644, own=True, needed=SYSCTL_PATH in subjects),
         Value(FORWARD, "1", needed="net.ipv4.ip_forward" in subjects),
         File(UNIT_PATH, unit_text(desired).encode(), 0o644, own=True, needed=UNIT_PATH in subjects),
         Reload(needed=everything or UNIT_PATH in subjects),

@@ -71,9 +71,6 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
     disruptive = [deviation for deviation in found if deviation.disruptive]
     if disruptive:
         alive.refuse(run.system, run.node, f"{stage.name} ({disruptive[0].text()}): the change")
-    entry = run.journal.stages.get(stage.name)
-    same = entry is not None and entry.status == APPLIED and entry.digest == digest(desired)
-    former = dict(entry.written) if entry and same else {}
     steps = _with_folders(run.system, steps)
     stale = _begin(run, stage, desired, steps)
     with _watched(run, stage) as before:
@@ -88,7 +85,7 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
             run.journal.save()
             raise
         left = _read_back(run, stage, desired, before)
-    _finish(run, stage, steps, former, left)
+    _finish(run, stage, steps, left)
 
 
 def _switch_off(run: Run, stage: Stage, desired: dict[str, Any], observed: dict[str, Any]) -> None:
@@ -132,10 +129,19 @@ def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -
             entry.undo.append({"kind": kind, "key": step.key, "before": before, "ours": ours})
         elif step.needed or step.key.startswith("port:"):
             known["ours"] = list(dict.fromkeys([*known["ours"], *step.ours(run.work)]))
+    entry.written = dict(_written(run.system, steps))
     journal.save()
     run.system.checkpoint(f"journal {stage.name}")
     keys = {step.key for step in steps}
     return [operation for operation in entry.undo if operation["key"] not in keys and not _kept(operation)]
+
+
+def _written(system: System, steps: list[Step]) -> Iterator[tuple[str, str]]:
+    """What each file of ours will hold: a file that is left alone may be of an earlier rendering of the same."""
+    for step in steps:
+        if isinstance(step, files.File) and step.data is not None:
+            there = None if step.needed else system.read(step.path)
+            yield step.path, sha256(step.data if there is None else there)
 
 
 def _kept(operation: dict[str, Any]) -> bool:
@@ -185,14 +191,9 @@ def _read_back(
         run.system.sleep(_STEP)
 
 
-def _finish(run: Run, stage: Stage, steps: list[Step], former: dict[str, str], left: list[Deviation]) -> None:
+def _finish(run: Run, stage: Stage, steps: list[Step], left: list[Deviation]) -> None:
     journal = run.journal
     entry = journal.stages[stage.name]
-    entry.written = {
-        step.path: sha256(step.data) if step.needed else former.get(step.path, sha256(step.data))
-        for step in steps
-        if isinstance(step, files.File) and step.data is not None
-    }
     journal.generation += 1
     if left:
         entry.failures += 1

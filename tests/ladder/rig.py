@@ -226,9 +226,8 @@ class Rig:
 
     def engines(self) -> dict[str, dict[str, str]]:
         """Node -> labels of its one running container of a stack."""
-        shown = self.lab.everywhere(
-            "docker ps -q --filter label=spark-fabric.stack | xargs -r docker inspect --format '{{json .Config.Labels}}'"
-        )
+        found_by = "docker ps -q --filter label=spark-fabric.stack"
+        shown = self.lab.everywhere(f"{found_by} | xargs -r docker inspect --format '{{{{json .Config.Labels}}}}'")
         found = {}
         for node, text in shown.items():
             lines = text.splitlines()

@@ -35,16 +35,15 @@ class Fleet:
         """The nodes with a rank, head first."""
         return [node["name"] for node in self.rig.config["nodes"] if node.get("state") != "leaving"]
 
-    def up(self, before: list[str] | None = None, *, disruptive: bool = True, free: str = "nothing") -> Record:
+    def up(self, before: list[str] | None = None, *, disruptive: bool = True) -> Record:
         """Preview and `up`: they agree, all engines are replaced at once, and none of them sees a disruption.
 
-        `before`: the nodes that ran an engine, where it was not all of them. `free`: ports that no stack holds for a
-        part of the time.
+        `before`: the nodes that ran an engine, where it was not the same ones.
         """
         preview = planned(self.rig.preview())
         since = time.time_ns()
         _, done = logged_up(self.rig)
-        record = self.witness.record(since).apart_from(free)
+        record = self.witness.record(since)
         assert done.kinds == preview
         if disruptive:
             record.assert_disruption_without_engine()
@@ -143,7 +142,7 @@ def test_addresses_of_another_pool(ring: Fleet) -> None:
 def test_plane_1_off_touches_nothing_of_plane_0(ring: Fleet) -> None:
     before, active = ring.rig.lab.snapshots(), activations(ring.rig.lab, PLANE_0)
     ring.rig.set("fabric.plane1.enabled", False)
-    record = ring.up(free=PLANE_1)
+    record = ring.up()
     assert record.naming(PLANE_1)
     assert record.naming(PLANE_0) == []
     assert activations(ring.rig.lab, PLANE_0) == active
@@ -156,7 +155,7 @@ def test_plane_1_off_touches_nothing_of_plane_0(ring: Fleet) -> None:
 def test_plane_1_on_touches_nothing_of_plane_0(ring: Fleet) -> None:
     active = activations(ring.rig.lab, PLANE_0)
     ring.rig.set("fabric.plane1.enabled", True)
-    record = ring.up(free=PLANE_1)
+    record = ring.up()
     assert record.naming(PLANE_0) == []
     assert activations(ring.rig.lab, PLANE_0) == active
 
@@ -201,19 +200,19 @@ def test_a_node_leaves_in_two_steps_and_joins_again(switched: Fleet) -> None:
     *staying, leaving = rig.config["nodes"]
 
     rig.set("nodes", [*staying, {**leaving, "state": "leaving"}])
-    switched.up(everybody, free=f"{leaving['name']}: kernel")
+    switched.up(everybody)
     rig.unchanged()
 
     rig.set("nodes", staying)
     since = time.time_ns()
     rig.up()
     rig.unchanged()
-    record = switched.witness.record(since).apart_from(f"{leaving['name']}: kernel")
+    record = switched.witness.record(since)
     assert not record.disturbances
     rig.assert_one_group()
 
     rig.set("nodes", [*staying, leaving])
-    switched.up([node["name"] for node in staying], free=f"{leaving['name']}: kernel")
+    switched.up([node["name"] for node in staying])
     rig.unchanged()
 
 

@@ -8,12 +8,11 @@ times compare.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 STACK_LABEL = "spark-fabric.stack"
 FOREVER = 1 << 63
-SETTLES_NS = 5_000_000_000  # how long daemons may go on with what a call made them do
 # Everything here may be felt by a running engine; what the trace knows beyond it may not.
 CHANGES = "add del change replace append flush set".split()
 PROFILE_VERBS = "up down add modify edit delete reload load clone import set u d a m r l mod del".split()
@@ -88,23 +86,6 @@ class Record:
         ]
         return sorted([*called, *self.changes], key=lambda span: span.began)
 
-    def apart_from(self, words: str) -> Record:
-        """The same without what the kernel did, where the words are in `NODE: …`, while no program changed a thing.
-
-        Ports that no stack holds are in the hands of their factory profile, which asks for DHCP there for ever.
-        """
-        spans: dict[str, tuple[int, int]] = {}
-        for call in filter(is_disruptive, self.calls):
-            began, ended = spans.get(call.node, (call.began, call.began))
-            spans[call.node] = min(began, call.began), max(ended, (call.ended or FOREVER) + SETTLES_NS)
-        kept = [
-            change
-            for change in self.changes
-            if words not in str(change)
-            or (change.node in spans and spans[change.node][0] <= change.began <= spans[change.node][1])
-        ]
-        return replace(self, changes=kept)
-
     def disturbed(self) -> list[str]:
         """Every disturbance that an engine anywhere in the fleet lived to see; empty if the order was right."""
         seen = [f"{one} while {life}" for one in self.disturbances for life in self.lives if one.meets(life)]
@@ -146,7 +127,6 @@ class Witness:
     """What is written down on the nodes of a lab while it is watched."""
 
     lab: api.Handle
-    ports: str  # what the names of the fabric's ports have in common, as an expression
 
     def record(self, since: int) -> Record:
         """Everything since a moment (`time.time_ns()`)."""
@@ -160,8 +140,7 @@ class Witness:
     def _changes(self) -> Iterator[Span]:
         for node, text in self.lab.everywhere(f"cat {kernel_watch.LOG} 2>/dev/null || :").items():
             for row in map(json.loads, text.splitlines()):
-                if re.search(self.ports, row["text"]):
-                    yield Span(node, f"kernel {row['kind']}: {row['text']}", row["time"], row["time"])
+                yield Span(node, f"kernel {row['kind']}: {row['text']}", row["time"], row["time"])
 
 
 def lives(events: Iterable[Event]) -> Iterator[Span]:
@@ -183,14 +162,13 @@ def lives(events: Iterable[Event]) -> Iterator[Span]:
 @contextmanager
 def watching(lab: api.Handle) -> Iterator[Witness]:
     """Watch the kernels of all nodes for a while. The lab has to have a trace."""
-    ports = "f[01]np[01]|ip_forward" if lab.state.topology == "ring" else "f0np0|ip_forward"
     program = shlex.quote(Path(kernel_watch.__file__).read_text())
     end = f"kill -- -$(cat {kernel_watch.LEADER}) 2>/dev/null; rm -rf {kernel_watch.FOLDER}"
     lab.everywhere(f"{end}; setsid -f python3 -IS -c {program} </dev/null >/dev/null 2>&1")
     try:
         if not wait_for(lambda: _all_watched(lab), 20, every=0.2):
             raise LabError(f"{lab.lab.name}: the kernels cannot be watched")
-        yield Witness(lab, ports)
+        yield Witness(lab)
     finally:
         lab.everywhere(end, check=False)
 

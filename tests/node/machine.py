@@ -8,6 +8,7 @@ import copy
 import functools
 import io
 import ipaddress
+import itertools
 import json
 import re
 import tempfile
@@ -34,7 +35,8 @@ FABRIC = {
 MANAGEMENT = "enP7s7"
 PROFILES = "/run/NetworkManager/system-connections"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-STABLE = "fe80::9fe:75dc:b4f5:4227"  # what NetworkManager's own profiles give a port
+FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+NO_AUTO_DEFAULT = "/var/lib/NetworkManager/no-auto-default.state"
 
 MANAGEMENT_YAML = """network:
   version: 2
@@ -83,8 +85,11 @@ class Machine(System):
         self.profiles: dict[str, dict[str, Any]] = {}
         self.active: dict[str, str] = {}
         self.unmanaged: set[str] = set()
+        self.looked: set[str] = set()  # ports that NetworkManager has looked at for a profile of its own
         self.routes: list[dict[str, Any]] = []
         self.chains: dict[str, list[str]] = {"FORWARD": []}
+        self.policy = "ACCEPT"  # of FORWARD
+        self.docker = False  # whether Docker makes a chain of its own
         self.units: dict[str, bool] = {}
         self.containers: list[dict[str, Any]] = []
         self.env = {"SSH_CONNECTION": "198.18.0.254 40000 198.18.0.11 22"}
@@ -107,13 +112,13 @@ class Machine(System):
                 self.put(f"/proc/sys/net/ipv4/conf/{netdev}/{key}", "0")
             self.put(f"/proc/sys/net/ipv6/conf/{netdev}/disable_ipv6", "0")
             self.put(f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode", "0")
-        self.put("/proc/sys/net/ipv4/ip_forward", "0")
         self.put("/proc/sys/kernel/hostname", "spark1")
         self.put("/etc/machine-id", "0" * 32)
         for folder in (
             "/var/lib",
             "/run/lock",
             "/run/NetworkManager/system-connections",
+            "/var/lib/NetworkManager",
             "/etc/sysctl.d",
             "/etc/systemd/system",
         ):
@@ -122,13 +127,7 @@ class Machine(System):
         self.put("/run/docker.sock", "")
         self.put("/usr/libexec/netplan/generate", "")
         self.put("/etc/netplan/01-mgmt.yaml", MANAGEMENT_YAML, 0o600)
-        for number, netdev in enumerate(FABRIC, 1):
-            name = f"Wired connection {number}"
-            text = f"[connection]\nid={name}\nuuid={_uuid(name)}\ntype=ethernet\nautoconnect-priority=-999\n"
-            text += f"interface-name={netdev}\n[.nmmeta]\nnm-generated=true\n"
-            self.put(f"{PROFILES}/{name}.nmconnection", text, 0o600)
-        self._generate([])
-        self._reload()
+        self.boot()
 
     def put(self, path: str, text: str, mode: int = 0o644) -> None:
         """Put a file there as somebody else would."""
@@ -137,6 +136,42 @@ class Machine(System):
     def drop(self, path: str) -> None:
         """Remove a file as somebody else would."""
         del self.files[path]
+
+    def boot(self) -> None:
+        """Cut the power and boot: what was in memory only is gone."""
+        for path in [path for path in self.files if path.startswith(f"{PROFILES}/")]:
+            self.drop(path)
+        self.active, self.looked, self.routes = {}, set(), []
+        for netdev, link in self.links.items():
+            link.update(mtu=1500, addresses=[], inet6=[f"{eui64(link['mac'])}/64"])
+            self.put(f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode", "0")
+            for key in ("arp_ignore", "arp_announce"):
+                self.put(f"/proc/sys/net/ipv4/conf/{netdev}/{key}", "0")
+        self.put(FORWARDING, "0")
+        for name in self.names("/etc/sysctl.d"):
+            for key, value in re.findall(r"^(\S+) = (\S+)$", self.text(f"/etc/sysctl.d/{name}") or "", re.MULTILINE):
+                self.put(f"/proc/sys/{key}", value)
+        self._generate([])
+        self._reload()
+        self.start_docker()
+        for unit in [path.rpartition("/")[2] for path in self.symlinks if path.startswith("/etc/systemd/system/")]:
+            self._systemctl(["reload-or-restart", unit])
+
+    def start_docker(self) -> None:
+        """Docker's rules, and those of units that start after it. It drops what others forward if it switched it on."""
+        self.chains, self.policy, self.units = {"FORWARD": []}, "ACCEPT", {}
+        if self.docker:
+            self.chains["DOCKER-USER"] = ["-j RETURN"]
+            if self.text(FORWARDING) == "0":
+                self.put(FORWARDING, "1")
+                self.policy = "DROP"
+
+    def delete_profile(self, netdev: str) -> None:
+        """Delete NetworkManager's own profile of a port, as a user does."""
+        profile = next(p for p in self.profiles.values() if p["netdev"] == netdev and p["generated"])
+        self.drop(profile["filename"])
+        self.put(NO_AUTO_DEFAULT, (self.text(NO_AUTO_DEFAULT) or "") + f"interface-name:={netdev}\n")
+        self._reload()
 
     def copy(self) -> "Machine":
         """Another machine in the same state."""
@@ -164,7 +199,7 @@ class Machine(System):
             set(self.unmanaged),
         )
         seen["routes"] = sorted(json.dumps(route, sort_keys=True) for route in self.routes)
-        seen["chains"], seen["units"] = json.dumps(self.chains), dict(self.units)
+        seen["chains"], seen["units"] = (self.policy, json.dumps(self.chains)), dict(self.units)
         return seen
 
     # files
@@ -412,6 +447,9 @@ class Machine(System):
             words = words[1:]
         if words[:2] == ["connection", "reload"]:
             self._reload()
+        elif words[:2] == ["connection", "load"]:
+            self._load(words[2])
+            self._autoconnect()
         elif words[:2] == ["connection", "up"]:
             return self._up(words[2], words[4])
         elif words[:2] == ["device", "reapply"]:
@@ -423,11 +461,7 @@ class Machine(System):
                 self.unmanaged.add(words[2])
                 self.active.pop(words[2], None)
         elif words[-1] == "connection":
-            held = {uuid: netdev for netdev, uuid in self.active.items()}
-            rows = [
-                [u, p["name"], "802-3-ethernet", "yes" if p["autoconnect"] else "no", held.get(u, ""), p["filename"]]
-                for u, p in self.profiles.items()
-            ]
+            rows = [self._row(uuid, words[2].split(",")) for uuid in self.profiles]
             return Result(0, "".join(":".join(row) + "\n" for row in rows))
         elif words[-1] == "device":
             return Result(0, "".join(f"{n}:{self._state(n)}:{self._name(n)}\n" for n in self.links))
@@ -435,6 +469,18 @@ class Machine(System):
             number = "10 (unmanaged)" if words[4] in self.unmanaged else "100 (connected)"
             return Result(0, f"{number}\n{self.active.get(words[4], '')}\n")
         return Result(0)
+
+    def _row(self, uuid: str, fields: list[str]) -> list[str]:
+        profile = self.profiles[uuid]
+        shown = {
+            "UUID": uuid,
+            "NAME": profile["name"],
+            "TYPE": "802-3-ethernet",
+            "AUTOCONNECT": "yes" if profile["autoconnect"] else "no",
+            "DEVICE": next((netdev for netdev, held in self.active.items() if held == uuid), ""),
+            "FILENAME": profile["filename"],
+        }
+        return [shown[field] for field in fields]
 
     def _state(self, netdev: str) -> str:
         if netdev in self.unmanaged:
@@ -447,7 +493,7 @@ class Machine(System):
     def _iptables(self, argv: list[str]) -> Result:
         words = argv[2:]
         if words[0] == "-S":
-            lines = ["-P FORWARD ACCEPT", *(f"-N {name}" for name in self.chains if name != "FORWARD")]
+            lines = [f"-P FORWARD {self.policy}", *(f"-N {name}" for name in self.chains if name != "FORWARD")]
             return Result(0, "\n".join(lines + [f"-A {n} {r}" for n, rules in self.chains.items() for r in rules]))
         chain, rule = self.chains.get(words[1]), " ".join(words[2:])
         if chain is None or (words[0] in ("-C", "-D") and rule not in chain):
@@ -470,6 +516,8 @@ class Machine(System):
             self.symlinks[wants] = path
         elif argv[0] == "reload-or-restart":
             chain[:] = [rule for rule in rules if rule not in chain] + chain
+            for value, name in re.findall(r"^ExecStartPre=.* 'echo (.+) >(.+)'$", self.text(path) or "", re.MULTILINE):
+                self.put(name, value)
             self.units[unit] = True
         elif argv[0] == "disable":
             chain[:] = [rule for rule in chain if rule not in rules]
@@ -483,19 +531,43 @@ class Machine(System):
         self.profiles = {}
         for folder in (PROFILES, "/etc/NetworkManager/system-connections"):
             for name in self.names(folder):
-                text = self.text(f"{folder}/{name}") or ""
-                keys = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-                self.profiles[keys["uuid"]] = {
-                    "name": keys["id"],
-                    "netdev": keys.get("interface-name", ""),
-                    "autoconnect": keys.get("autoconnect", "true") != "false",
-                    "priority": int(keys.get("autoconnect-priority", "0")),
-                    "filename": f"{folder}/{name}",
-                    "keys": keys,
-                }
+                if not name.startswith("."):
+                    self._load(f"{folder}/{name}")
         for netdev in [n for n, uuid in self.active.items() if uuid not in self.profiles]:
             del self.active[netdev]
             self._down(netdev)
+        for netdev in FABRIC:
+            self._auto_default(netdev)
+        self._autoconnect()
+
+    def _load(self, path: str) -> None:
+        keys = dict(line.split("=", 1) for line in (self.text(path) or "").splitlines() if "=" in line)
+        self.profiles[keys["uuid"]] = {
+            "name": keys["id"],
+            "netdev": keys.get("interface-name", ""),
+            "autoconnect": keys.get("autoconnect", "true") != "false",
+            "priority": int(keys.get("autoconnect-priority", "0")),
+            "generated": keys.get("nm-generated") == "true",
+            "filename": path,
+            "keys": keys,
+        }
+
+    def _auto_default(self, netdev: str) -> None:
+        """What NetworkManager makes of a port without a profile, in the one moment in which it looks."""
+        if netdev in self.looked or netdev in self.unmanaged or netdev not in self.links:
+            return
+        self.looked.add(netdev)
+        given_up = f"interface-name:={netdev}" in (self.text(NO_AUTO_DEFAULT) or "").splitlines()
+        if given_up or any(profile["netdev"] == netdev for profile in self.profiles.values()):
+            return
+        taken = {profile["name"] for profile in self.profiles.values()}
+        name = next(name for n in itertools.count(1) if (name := f"Wired connection {n}") not in taken)
+        text = f"[connection]\nid={name}\nuuid={_uuid(name + netdev)}\ntype=ethernet\nautoconnect-priority=-999\n"
+        text += f"interface-name={netdev}\n[.nmmeta]\nnm-generated=true\n"
+        self.put(f"{PROFILES}/{name}.nmconnection", text, 0o600)
+        self._load(f"{PROFILES}/{name}.nmconnection")
+
+    def _autoconnect(self) -> None:
         for netdev in self.links:
             if netdev not in self.active and netdev not in self.unmanaged and self.links[netdev]["carrier"]:
                 fitting = [
@@ -516,7 +588,8 @@ class Machine(System):
             return Result(4, "", f"Error: device {netdev} not available")
         again = self.active.get(netdev) == uuid
         keys = self.profiles[uuid]["keys"]
-        local = list(self.links[netdev]["inet6"]) if again else []
+        kernels = self.text(f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode") == "0"
+        local = list(self.links[netdev]["inet6"]) if again or kernels else []
         self._down(netdev)
         self.active[netdev] = uuid
         link = self.links[netdev]
@@ -527,8 +600,8 @@ class Machine(System):
             if key.startswith("route"):
                 to, via = value.split(",")
                 self.routes.append({"dst": to, "dev": netdev, "gateway": via, "protocol": "static"})
-        generated = keys.get("nm-generated") == "true"
-        link["inet6"] = [f"{STABLE}/64"] if generated else local
+        generated = self.profiles[uuid]["generated"]
+        link["inet6"] = [_stable(uuid)] if generated else local
         self.put(f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode", "1" if generated else "0")
         self._sysfs()
         return Result(0)
@@ -572,6 +645,11 @@ class Machine(System):
 
 def _uuid(name: str) -> str:
     return str(uuids.uuid5(uuids.NAMESPACE_DNS, name))
+
+
+def _stable(uuid: str) -> str:
+    """The IPv6 link-local address that NetworkManager's own profiles give a port."""
+    return f"{ipaddress.IPv6Address((0xFE80 << 112) + (uuids.UUID(uuid).int >> 64))}/64"
 
 
 def _scope(address: str) -> str:

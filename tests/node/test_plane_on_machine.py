@@ -408,6 +408,17 @@ def test_drift_is_repaired_with_the_least_that_is_needed(machine: Machine) -> No
     assert machine.text("/proc/sys/net/ipv4/conf/enp1s0f1np1/arp_ignore") == "1"
 
 
+def test_drift_after_an_upgrade_is_repaired_without_writing_the_file_anew(machine: Machine) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    before = machine.text(plane()["file"])
+    for _ in range(2):
+        machine.routes = [route for route in machine.routes if route["protocol"] != "static"]
+        ask(machine, "apply", "plane0", plane(comment="Another comment."))
+        assert machine.text(plane()["file"]) == before
+        assert ask(machine, "apply", "plane0", plane())["changed"] == []
+
+
 def test_the_journal_shows_digest_and_what_was_written(machine: Machine) -> None:
     take(machine)
     ask(machine, "apply", "plane0", plane())

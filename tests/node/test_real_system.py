@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from node import guard, httpcall, lock, pack
+from node import guard, httpcall, lock, observe, pack
 from node.management import Management
 from node.request import LINE, Failure, parse, say
 from node.run import run
@@ -252,3 +252,15 @@ def test_another_python_version_takes_the_sources(tmp_path: Path, monkeypatch: p
     code, _, errors = _call(tmp_path, "dance", "{}")
     assert code == 3
     assert "is no verb" in errors
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "found"), [(0o660, "nobody", "nobody"), (0o666, "nobody", None), (0o660, "root", None)]
+)
+def test_a_user_whom_docker_shuts_out_is_seen(tmp_path: Path, mode: int, user: str, found: str | None) -> None:
+    system = System(str(tmp_path))
+    socket = system.path(system.docker_socket)
+    socket.parent.mkdir(parents=True)
+    socket.touch()
+    socket.chmod(mode)
+    assert observe._shut_out(system, user) == found

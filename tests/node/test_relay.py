@@ -4,7 +4,7 @@ import pytest
 
 from node import relay as stage
 from tests.node.helpers import ask, relay, take
-from tests.node.machine import Machine
+from tests.node.machine import FORWARDING, Machine
 
 pytestmark = pytest.mark.usefixtures("no_guard")
 
@@ -20,6 +20,22 @@ def test_the_rules_go_where_docker_looks_and_come_out_again(machine: Machine, do
     assert [rule for rule in rules if "-i enp1s0f1np1 -o enp1s0f0np0" in rule]
     assert machine.text("/proc/sys/net/ipv4/ip_forward") == "1"
     assert ask(machine, "apply", "relay", relay())["changed"] == []
+    ask(machine, "revert", "undo")
+    assert machine.snapshot() == before
+
+
+@pytest.mark.parametrize("docker", [True, False])
+def test_a_boot_keeps_the_way_open_and_all_others_closed(machine: Machine, docker: bool) -> None:
+    machine.docker = docker
+    machine.boot()
+    before = machine.snapshot()
+    take(machine)
+    ask(machine, "apply", "relay", relay())
+    on = machine.snapshot()
+    machine.boot()
+    assert machine.snapshot() == on
+    assert machine.text(FORWARDING) == "1"
+    assert machine.policy == ("DROP" if docker else "ACCEPT")
     ask(machine, "revert", "undo")
     assert machine.snapshot() == before
 

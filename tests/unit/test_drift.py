@@ -137,6 +137,16 @@ def test_a_node_that_was_not_looked_at_has_no_drift(plan: Plan, deviating: dict[
     assert {name for name, _ in of_fleet(plan, raw).stages} == {"spark2"}
 
 
+def test_a_node_that_anybody_may_adopt_is_taken(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    raw = journaled(plan)
+    for name in raw:
+        raw[name]["owner"] = {"adoptable": name == "spark2"}
+        raw[name]["time"] = 1000.0
+    found = of_fleet(plan, raw)
+    assert found.lines() == ["spark2 node: is up for adoption (seen at 1000)"]
+    assert found.disruptive() is None
+
+
 def test_a_long_list_of_reasons_is_counted() -> None:
     text = StageDrift("spark1", "plane0", tuple(f"reason {number}" for number in range(7)), True).text()
     assert text == "reason 0; reason 1; reason 2; reason 3; and 3 more"

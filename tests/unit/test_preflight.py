@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ def test_an_image_may_be_missing_where_the_operator_has_an_archive(raw: Raw, mon
     assert looked(raw, monkeypatch, **{"engine.image": image})[1] == []
 
 
+def test_a_user_whom_docker_shuts_out_is_named(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw["spark2"]["docker"]["shut_out"] = "nvidia"
+    _, problems = looked(raw, monkeypatch)
+    assert codes(problems) == [("docker-rights", "spark2")]
+    assert "usermod -aG docker nvidia" in problems[0].text()
+
+
 def test_nodes_with_different_images_are_told_apart(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     raw["spark3"]["docker"]["images"] = {"engine:1": "sha256:" + "2" * 64}
     _, problems = looked(raw, monkeypatch)
@@ -176,6 +184,16 @@ def test_what_is_only_odd_is_a_warning(raw: Raw) -> None:
     assert problems == []
     assert [(one.code, one.path) for one in warnings] == [("hostname", "spark1"), ("busy", "spark2")]
     assert "ann@desk (pid 7)" in warnings[1].text()
+
+
+def test_the_way_to_a_node_is_kept_when_it_answers_and_is_the_right_one(
+    raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journaled(raw, "spark2", node={"name": "spark3", "members": []})
+    looked(raw, monkeypatch, "spark4")
+    kept = json.loads((tmp_path / "stacks" / "test" / "links.json").read_text())
+    assert sorted(kept) == ["spark1", "spark3"]
+    assert kept["spark1"]["address"] == "192.168.1.11"
 
 
 # With a problem, the drift all the same

@@ -124,7 +124,6 @@ def test_what_stays_on_the_node_is_told_thing_by_thing() -> None:
         "enP2p1s0f0np0: route to 10.20.2.0/24 via 10.20.1.11",
         "enP2p1s0f1np1: address 10.20.0.11/24, MTU 9000",
         "enP2p1s0f1np1: route to 10.20.3.0/24 via 10.20.0.10",
-        "file /etc/sysctl.d/60-spark-fabric-relay.conf",
         f"unit spark-fabric-relay.service: forwarding between {', '.join(pairs)}",
         "container engine (stopped, if the node was off)",
     ]
