@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulumi
 
-from components.config import raw_config
+from components.config import holds_secret, raw_config
 from fleet.loading import load
 from fleet.on_node import lost_nodes
 from fleet.plan import StackName
@@ -24,11 +24,13 @@ def main() -> None:
         raise pulumi.RunError(error.report()) from None
     for warning in found.warnings:
         pulumi.warn(warning.text())
+    for note in found.plan.notes:
+        pulumi.info(note.text())
 
     from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415
 
     Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group))
-    for name, value in found.outputs().items():
+    for name, value in found.outputs(hidden=holds_secret("engine")).items():
         pulumi.export(name, value)
 
 

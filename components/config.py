@@ -36,4 +36,9 @@ def as_kept(section: str, texts: list[str]) -> pulumi.Input[list[str]]:
     Pulumi tells only of whole top-level keys whether there is a secret in them, and providers make a whole list secret
     for one entry.
     """
-    return pulumi.Output.secret(texts) if is_config_secret(f"{pulumi.get_project()}:{section}") else texts
+    return pulumi.Output.secret(texts) if holds_secret(section) else texts
+
+
+def holds_secret(section: str) -> bool:
+    """Whether the stack file holds anything in a section of the config encrypted."""
+    return is_config_secret(f"{pulumi.get_project()}:{section}")

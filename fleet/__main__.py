@@ -1,6 +1,6 @@
 """`python -m fleet`: what Pulumi has no verb for.
 
-    status              what every node is, read-only
+    status [--env]      what every node is, read-only; --env: what every rank is told, and where it comes from
     forget NODE         go on without a dead node: out of the state, skipped by every command
     remember NODE       the node is back: the next `up` takes it in again
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from fleet import stackfile, state
+from fleet.environment import listing
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
 from fleet.plan import StackName
 from fleet.probe import probe
@@ -27,8 +28,11 @@ from fleet.survey import look
 OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
 
 
-def status(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
-    """One line per node and stage: `ok`, `drift`, `missing`, `foreign`, `unreachable` or `unknown`."""
+def status(name: StackName, settings: Settings, links: Sequence[Link], *, env: bool = False) -> int:
+    """One line per node and stage: `ok`, `drift`, `missing`, `foreign`, `unreachable` or `unknown`.
+
+    With `env`, the ranks' resolved environments follow, secrets left out.
+    """
     found, problems = look(settings, name, links)
     words = {"unreachable": "unreachable", "other-owner": "foreign"}
     lines = [(words.get(one.code, "unknown"), one.path, one.text()) for one in problems]
@@ -47,6 +51,10 @@ def status(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
         print(f"{word:<12} {subject:<20} {text}".rstrip())
     for warning in found.warnings:
         print(f"{'warning':<12} {warning.text()}")
+    for note in found.plan.notes:
+        print(f"{'note':<12} {note.text()}")
+    if env:
+        print("\n".join(("", *listing(found.plan))))
     return OK if all(word == "ok" for word, _, _ in lines) else NOT_OK
 
 
@@ -144,11 +152,12 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("-s", "--stack", required=True)
         if nodes is not None:
             command.add_argument("nodes", nargs=nodes, metavar="NODE")
+        if word == "status":
+            command.add_argument("--env", action="store_true")
     return top
 
 
 VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
-    "status": status,
     "adopt": adopt,
     "revert": revert,
 }
@@ -177,7 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = ", ".join(link.name for link in links)
         print(f"no node {', '.join(sorted(unknown))} in stack {options.stack}; there are {known}", file=sys.stderr)
         return USAGE
-    return VERBS[options.command](name, settings, [link for link in links if link.name in wanted])
+    asked = [link for link in links if link.name in wanted]
+    if options.command == "status":
+        return status(name, settings, asked, env=options.env)
+    return VERBS[options.command](name, settings, asked)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Every part may be absent: a tool that a node lacks leaves null there and a line 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface
 from typing import Any
 
 from fleet.topology import PCI_DOMAIN, Socket
@@ -21,17 +21,31 @@ class Link:
     name: str
     mac: str | None = None
     addresses: tuple[IPv4Interface, ...] = ()
+    up: bool = False
+    local: tuple[IPv6Address, ...] = ()  # link-local
+
+
+@dataclass(frozen=True)
+class FoundGid:
+    """An entry of an RDMA device's GID table; empty places are none."""
+
+    index: int
+    gid: IPv6Address
+    kind: str
+    netdev: str
 
 
 @dataclass(frozen=True)
 class Hca:
-    """An RDMA device: its network device, PCI domain and PCI function number."""
+    """An RDMA device: its network device, PCI domain and PCI function number, the state and GIDs of its port."""
 
     name: str
     netdev: str | None
     domain: int | None
     function: int | None
     pci: str | None = None
+    state: str = ""  # "4: ACTIVE"
+    gids: tuple[FoundGid, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,10 +143,7 @@ def parse(raw: Mapping[str, Any]) -> Facts:
         machine_id=raw.get("machine_id"),
         ssh_netdev=(raw.get("ssh") or {}).get("netdev"),
         links={name: _link(name, link or {}) for name, link in (raw.get("links") or {}).items()},
-        hcas={
-            name: Hca(name, hca.get("netdev"), hca.get("domain"), hca.get("function"), hca.get("pci"))
-            for name, hca in (raw.get("hcas") or {}).items()
-        },
+        hcas={name: _hca(name, hca) for name, hca in (raw.get("hcas") or {}).items()},
         routes=tuple(_routes(raw.get("routes") or ())),
         stages={
             name: Stage(str(stage.get("status")), stage.get("digest"), stage.get("desired") or {})
@@ -147,7 +158,28 @@ def _link(name: str, raw: Mapping[str, Any]) -> Link:
         name=name,
         mac=raw.get("mac"),
         addresses=tuple(IPv4Interface(address) for address in raw.get("addresses") or ()),
+        up=bool(raw.get("up")),
+        local=tuple(one.ip for address in raw.get("inet6") or () if (one := IPv6Interface(address)).is_link_local),
     )
+
+
+def _hca(name: str, raw: Mapping[str, Any]) -> Hca:
+    return Hca(
+        name=name,
+        netdev=raw.get("netdev"),
+        domain=raw.get("domain"),
+        function=raw.get("function"),
+        pci=raw.get("pci"),
+        state=raw.get("state") or "",
+        gids=tuple(_gids(raw.get("gids") or ())),
+    )
+
+
+def _gids(raw: Iterable[Mapping[str, Any]]) -> Iterable[FoundGid]:
+    for entry in raw:
+        gid = IPv6Address(entry["gid"])
+        if int(gid) and int(gid.ipv4_mapped or gid):
+            yield FoundGid(int(entry["index"]), gid, entry.get("type") or "", entry.get("netdev") or "")
 
 
 def _routes(raw: Iterable[Mapping[str, Any]]) -> Iterable[FoundRoute]:

@@ -1,60 +1,107 @@
 """The engine's environment, rank by rank, with where each value comes from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleet.addressing import SUBNET_PREFIX
 from fleet.settings import Node, Settings
+from fleet.topology import Kind
+from fleet.variables import expert_share
 
 MODEL = "/models/DeepSeek-V4.1-Flash"
 
 
 class Source(StrEnum):
-    """Where a value comes from; a later one in this list wins."""
+    """Where a value comes from; an override wins over all others, and only a profile's or a default can have one."""
 
     DEFAULT = "default"
     SETTING = "setting"
     TOPOLOGY = "topology"
+    PROFILE = "profile"
+    FOUND = "found"  # on the node
+    EXPECTED = "expected"  # there when the fabric is; checked before the engine starts
     OVERRIDE = "override"
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A variable of the container."""
+    """A variable of the container. `detail` names the setting or the layer of the profile."""
 
     value: str
     source: Source
+    detail: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words."""
+        return f"{self.source} {self.detail}".rstrip()
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a rank has: names with where they come from, and everything else of that kind on its node.
+
+    `hcas` are the RDMA devices of its planned ports, plane 0 first; `management` is the network device that holds its
+    management address; `gid` is the GID index of all `hcas`.
+    """
+
+    hcas: Sequence[str]
+    management: Flag
+    gid: Flag
+    all_hcas: Collection[str] = ()
+    all_netdevs: Collection[str] = ()
 
 
 def ep_size(settings: Settings) -> int:
-    """Expert-parallel size: as set, else 2 where that divides the ranks, else their number."""
-    size = len(settings.ranks)
-    return settings.engine.ep_size or (2 if size % 2 == 0 else size)
+    """Expert-parallel size: as set, else the smallest from 2 on at which kernels can take a rank's share."""
+    size, env = len(settings.ranks), settings.engine.env
+    fitting = (ep for ep in range(2, size + 1) if size % ep == 0 and expert_share(size, ep, env) is None)
+    return settings.engine.ep_size or next(fitting)  # all ranks is one that fits
 
 
-def environment(settings: Settings, rank: int, hcas: Sequence[str], management: str) -> Mapping[str, Flag]:
+def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str, Flag]:
     """The variables of one rank, by name.
 
-    `hcas` are the RDMA devices of its planned ports, plane 0 first; `management` is the network device that holds its
-    management address. Names and fixed values are those of the DeepSeek-V4.1-Flash images (paths and identity).
+    Names and fixed values are those of the DeepSeek-V4.1-Flash images (paths and identity); what NCCL is told beside
+    devices and interfaces is in `profiles.toml`.
     """
     engine = settings.engine
     flags = dict(_identity(settings, settings.ranks[rank], rank))
     for name, value in _fixed(head=rank == 0):
         flags[name] = Flag(value, Source.DEFAULT)
-    flags["NCCL_IB_HCA"] = Flag(",".join(hcas), Source.TOPOLOGY)
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        flags[name] = Flag(management, Source.TOPOLOGY)
-    for name, value in {**engine.env, **(engine.head_env if rank == 0 else {})}.items():
-        flags[name] = Flag(value, Source.OVERRIDE)
+    for name, (value, layer) in settings.ground.profile_values().items():
+        flags[name] = Flag(value, Source.PROFILE, layer)
+    flags["NCCL_IB_HCA"] = Flag(exact(devices.hcas, devices.all_hcas), Source.TOPOLOGY)
+    flags["NCCL_IB_GID_INDEX"] = devices.gid
+    if settings.fabric.topology is Kind.RING:
+        flags["NCCL_IB_SUBNET_PREFIX_LEN"] = Flag(str(SUBNET_PREFIX), Source.TOPOLOGY)
+    management = devices.management
+    flags["GLOO_SOCKET_IFNAME"] = management  # takes one plain name
+    listing = exact([management.value], devices.all_netdevs)
+    flags["NCCL_SOCKET_IFNAME"] = Flag(listing, management.source, management.detail)
+    for where, env in (("engine.env", engine.env), ("engine.headEnv", engine.head_env if rank == 0 else {})):
+        for name, value in env.items():
+            flags[name] = Flag(value, Source.OVERRIDE, where)
     return dict(sorted(flags.items()))
+
+
+def exact(names: Sequence[str], there: Collection[str]) -> str:
+    """A list of devices as NCCL takes it: names are beginnings of names, unless the list begins with `=`.
+
+    The plain list is given as long as it selects nothing else of what is there.
+    """
+    others = set(there) - set(names)
+    more = any(other.startswith(name) for name in names for other in others)
+    return f"{'=' if more else ''}{','.join(names)}"
 
 
 def _identity(settings: Settings, node: Node, rank: int) -> Iterator[tuple[str, Flag]]:
     engine, size = settings.engine, str(len(settings.ranks))
 
-    def of(key: str, value: object, *, given: bool) -> tuple[str, Flag]:
-        return key, Flag(str(value), Source.SETTING if given else Source.DEFAULT)
+    def of(key: str, attribute: str, setting: str, value: object) -> tuple[str, Flag]:
+        given = attribute in engine.model_fields_set
+        return key, Flag(str(value), Source.SETTING, setting) if given else Flag(str(value), Source.DEFAULT)
 
     yield "NNODES", Flag(size, Source.TOPOLOGY)
     yield "TP_SIZE", Flag(size, Source.TOPOLOGY)
@@ -62,11 +109,10 @@ def _identity(settings: Settings, node: Node, rank: int) -> Iterator[tuple[str, 
     yield "DIST_INIT_ADDR", Flag(f"{settings.ranks[0].address}:{engine.dist_port}", Source.TOPOLOGY)
     for name in ("VLLM_HOST_IP", "HOST_IP"):
         yield name, Flag(str(node.address), Source.TOPOLOGY)
-    given = engine.model_fields_set
-    yield of("EP_SIZE", ep_size(settings), given="ep_size" in given)
-    yield of("HOST", engine.listen, given="listen" in given)
-    yield of("SERVER_PORT", engine.port, given="port" in given)
-    yield of("SERVED_MODEL_NAME", engine.served_model_name, given="served_model_name" in given)
+    yield of("EP_SIZE", "ep_size", "engine.epSize", ep_size(settings))
+    yield of("HOST", "listen", "engine.listen", engine.listen)
+    yield of("SERVER_PORT", "port", "engine.port", engine.port)
+    yield of("SERVED_MODEL_NAME", "served_model_name", "engine.servedModelName", engine.served_model_name)
 
 
 def _fixed(*, head: bool) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ def table(plan: Plan) -> str:
         rank = "-" if node.rank is None else str(node.rank)
         container = node.container.name if node.container else "leaving"
         rows.append((rank, node.name, node.address, node.management, *_addresses(plan, node), container))
-    return "\n".join(_columns(rows))
+    return "\n".join(columns(rows))
 
 
 def _addresses(plan: Plan, node: NodePlan) -> Iterator[str]:
@@ -29,7 +29,8 @@ def _addresses(plan: Plan, node: NodePlan) -> Iterator[str]:
         )
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, with each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -48,7 +49,7 @@ def _ring(plan: Plan) -> Iterator[str]:
         subnets = (str(addresses.subnets[segment.index]) for addresses in plan.planes.values())
         rows += [_end(plan, leave), (f"  ║  cable {segment.index}", *subnets), _end(plan, other.end)]
         rank, entered = other.end.rank, other.end
-    lines = _columns(rows)
+    lines = columns(rows)
     yield f"    {lines[0]}".rstrip()
     yield f"╭─▶ {lines[1]}"
     yield from (f"│   {line}" for line in lines[2:-1])
@@ -78,4 +79,4 @@ def _switched(plan: Plan) -> Iterator[str]:
     for member in members:
         branch = "╰" if member is members[-1] else "├"
         rows.append((f"{branch}─ {member.end.socket} ─ {_box(plan, member.end.rank)}", *_at(plan, member.end)))
-    yield from _columns(rows)
+    yield from columns(rows)

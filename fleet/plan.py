@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet import flags, netplan, ports, refusals, topology
+from fleet import flags, gid, netplan, ports, refusals, topology, variables
 from fleet.addressing import BENCHMARK_NETWORK, PlaneAddresses, PortAddress, assign
 from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
 from fleet.facts import Facts
+from fleet.flags import Devices, Flag, Source
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Node, Settings
@@ -84,6 +85,7 @@ class Plan:
     standstill: str
     group: str
     warnings: tuple[Problem, ...] = field(default=())
+    notes: tuple[Problem, ...] = field(default=())
 
     @property
     def ranks(self) -> tuple[NodePlan, ...]:
@@ -177,8 +179,10 @@ class _Planner:
         }
         self.rank = {node.name: rank for rank, node in enumerate(self.ranks)}
         self.devices = {node.name: self._devices(index, node) for index, node in enumerate(settings.nodes)}
+        self.gids = {node.name: self._gid(node) for node in self.ranks}
 
     def plan(self) -> Plan:
+        self.problems.extend(refusals.ring_profile(self.settings))
         if self.probed:
             self._check()
         if self.problems:
@@ -198,6 +202,7 @@ class _Planner:
         table = [[node.name, node.address, self._machine(node.name)] for node in ranks]
         desired = {node.name: {stage: node.stages[stage] for stage in DISRUPTIVE} for node in ranks}
         containers = [node.container.arguments() for node in ranks if node.container]
+        remarks = list(self._remarks(nodes))
         return Plan(
             settings=self.settings,
             stack=self.stack,
@@ -206,7 +211,8 @@ class _Planner:
             nodes=nodes,
             standstill=digest({"ranks": table, "desired": {name: _bare(stages) for name, stages in desired.items()}}),
             group=digest({"ranks": table, "image": self.image_id, "containers": containers}),
-            warnings=tuple(self._warnings()),
+            warnings=(*self._warnings(), *(problem for problem, is_warning in remarks if is_warning)),
+            notes=tuple(problem for problem, is_warning in remarks if not is_warning),
         )
 
     def _machine(self, name: str) -> str | None:
@@ -259,9 +265,24 @@ class _Planner:
         name = self.ranks[end.rank].name
         return name, self.devices[name][plane, end.socket]
 
-    def _management(self, node: Node) -> str:
+    def _management(self, node: Node) -> Flag:
+        """The network device that holds the management address, or that ssh comes in by where it is translated."""
         facts = self.facts.get(node.name)
-        return (facts.holding(node.address) or facts.ssh_netdev if facts else None) or ports.USUAL_MANAGEMENT
+        found = (facts.holding(node.address) or facts.ssh_netdev) if facts else None
+        return Flag(found, Source.FOUND) if found else Flag(ports.USUAL_MANAGEMENT, Source.EXPECTED)
+
+    def _gid(self, node: Node) -> Flag:
+        """The GID index of a rank. Where nothing is right, the problems are kept and the usual one stands in."""
+        planned = [
+            gid.Port(plane, device, self.planes[plane].ports[end].interface)
+            for plane, end in self._ends(node.name)
+            if (device := self.devices[node.name].get((plane, end.socket)))
+        ]
+        found = gid.index_for(node.name, self.facts.get(node.name), planned, self.settings.engine.gid_index)
+        if isinstance(found, Flag):
+            return found
+        self.problems.extend(found)
+        return Flag(str(gid.USUAL), Source.EXPECTED)
 
     def _node(self, node: Node) -> NodePlan:
         rank = self.rank.get(node.name)
@@ -276,7 +297,7 @@ class _Planner:
             name=node.name,
             address=str(node.address),
             rank=rank,
-            management=self._management(node),
+            management=self._management(node).value,
             devices=self.devices[node.name],
             stages=stages,
             verify=self._verify(node) if rank is not None else None,
@@ -366,7 +387,8 @@ class _Planner:
                     "peers": peers,
                 }
             )
-        return {"ports": checked, "far": list(self._far(node)), "gid": True}
+        index = int(self.gids[node.name].value)
+        return {"ports": checked, "far": list(self._far(node)), "gid": True, "gid_index": index}
 
     def _far(self, node: Node) -> Iterator[dict[str, str]]:
         """Addresses that answer only if another node forwards: those on far subnets that the next hop does not own."""
@@ -380,15 +402,21 @@ class _Planner:
                         yield {"address": str(addresses.at(member.end)), "node": far}
 
     def _container(self, node: Node, rank: int) -> ContainerPlan:
-        engine = self.settings.engine
-        hcas = [self._device(plane, end)[1].hca for plane, end in self._ends(node.name)]
+        engine, facts = self.settings.engine, self.facts.get(node.name)
+        devices = Devices(
+            hcas=[self._device(plane, end)[1].hca for plane, end in self._ends(node.name)],
+            management=self._management(node),
+            gid=self.gids[node.name],
+            all_hcas=facts.hcas if facts else (),
+            all_netdevs=facts.links if facts else (),
+        )
         return ContainerPlan(
             node=node.name,
             rank=rank,
             name=engine.name or f"spark-fabric-{self.stack.stack}",
             image=engine.image.ref,
             image_id=self.image_id,
-            env=flags.environment(self.settings, rank, hcas, self._management(node)),
+            env=flags.environment(self.settings, rank, devices),
             devices=DEVICES,
             capabilities=CAPABILITIES,
             ulimits=ULIMITS,
@@ -410,6 +438,16 @@ class _Planner:
                     "another network",
                     "Local proxies hand out fake DNS answers from that range.",
                 )
+        for node in self.ranks:
+            management = self._management(node).value
+            if management.startswith("wl"):
+                yield Problem(
+                    "wireless",
+                    f"{node.name} {management}",
+                    "is wireless and holds the management address",
+                    "a cable",
+                    "The ranks meet over this port, and the API answers there.",
+                )
         first = self.settings.nodes[0]
         if not first.active:
             yield Problem(
@@ -419,6 +457,16 @@ class _Planner:
                 "clients to follow",
                 f"The API moves to {self.ranks[0].address}.",
             )
+
+    def _remarks(self, nodes: Iterable[NodePlan]) -> Iterator[tuple[Problem, bool]]:
+        """What to know about the variables of NCCL, once for all ranks; with it, whether it is a warning."""
+        head = next(node for node in nodes if node.rank == 0)
+        assert head.container  # of a node with a rank
+        env = {name: flag.value for name, flag in head.container.env.items()}
+        hcas = len(list(self._ends(head.name)))
+        for one in variables.remarks(self.settings.ground, env, hcas):
+            path = config_path(("engine", "env", one.name))
+            yield Problem(one.code, path, one.seen, one.wanted, one.hint), one.warning
 
 
 def _bare(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The config reference, from the models. `python -m fleet.reference > docs/config.md` renews it."""
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Union, get_args, get_origin
@@ -10,9 +10,11 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fleet import profiles
 from fleet.catalogue import inner_model
 from fleet.problems import NAMESPACE
 from fleet.settings import OWNED_ENV, Settings
+from fleet.topology import Kind
 
 INTRODUCTION = f"""\
 <!-- Generated: python -m fleet.reference > docs/config.md -->
@@ -39,6 +41,15 @@ All mistakes are reported at once, before any node is contacted, with the key as
 socket is a QSFP port: f0 and f1 are its PCI function numbers.
 """
 
+GROUNDS = ((Kind.RING, 1), (Kind.RING, 2), (Kind.SWITCHED, 2))  # a switched fabric is the same with one plane
+
+PROFILES = """\
+## Variables of NCCL
+
+With `engine.profile: auto` the containers are also told this. `python -m fleet status --env` and the stack output
+`environment` show every rank's variables, each with where it comes from.
+"""
+
 WORDS: dict[Any, str] = {
     bool: "`on`, `off`",
     int: "number",
@@ -61,7 +72,48 @@ def reference() -> str:
         "`engine.env` and `engine.headEnv` refuse these:\n\n"
         f"| Variable | Follows from |\n| --- | --- |\n{rules}"
     )
+    parts.append(_profiles())
     return "\n".join(parts)
+
+
+def _profiles() -> str:
+    """What the engine's profile is made of, from its data."""
+    grounds = {(kind, planes): profiles.values(kind, planes) for kind, planes in GROUNDS}
+    named = sorted({name for values in grounds.values() for name in values})
+    values = [
+        (f"`{name}`", *(f"`{values[name][0]}`" if name in values else "" for values in grounds.values()))
+        for name in named
+    ]
+    rules = [
+        (f"`{rule.name}`", _where(rule.place), ", ".join(f"`{value}`" for value in rule.only) or "refused", rule.why)
+        for rule in sorted(profiles.RULES, key=lambda rule: rule.name)
+    ]
+    left_out: dict[tuple[str, str], list[str]] = {}
+    for one in profiles.LEFT_OUT:
+        left_out.setdefault((_where(one.place), one.why), []).append(f"`{one.name}`")
+    return "\n".join(
+        (
+            PROFILES,
+            _table(("Variable", "Ring, one plane", "Ring, both planes", "Switched"), values),
+            "Where the values come from:\n",
+            *(f"- {layer.name}: {layer.source}." for layer in profiles.LAYERS),
+            *(f"- {name.capitalize()}: {what}." for name, what in profiles.SOURCES.items()),
+            "\n`engine.env` replaces single values. What cannot work on a fabric is refused:\n",
+            _table(("Variable", "Fabric", "Takes", "Why"), rules),
+            "What the launcher sets and this program leaves out:\n",
+            _table(
+                ("Fabric", "Variables", "Why"), [(at, ", ".join(names), why) for (at, why), names in left_out.items()]
+            ),
+        )
+    )
+
+
+def _where(place: profiles.Place) -> str:
+    return f"{place.on}, both planes" if place.planes == 2 else place.on
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, tuple("---" for _ in head), *rows))
 
 
 def _rows(name: str, field: FieldInfo) -> Iterator[tuple[str, str, str, str]]:

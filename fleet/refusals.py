@@ -10,8 +10,13 @@ from ipaddress import IPv4Network
 
 from fleet.addressing import PortAddress
 from fleet.facts import Facts
-from fleet.problems import Problem
-from fleet.settings import Node
+from fleet.problems import Problem, config_path
+from fleet.profiles import Profile
+from fleet.settings import Node, Settings
+from fleet.topology import Kind
+
+RING_RANKS = 4
+"""What the ring profile is made for: the launcher refuses a ring with other NNODES and TP_SIZE."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,22 @@ class Layout:
         port = self.here.get(netdev)
         return port is not None and (
             network == port.interface.network or any(network == route.to for route in port.routes)
+        )
+
+
+def ring_profile(settings: Settings) -> Iterator[Problem]:
+    """A ring of another size than the engine's variables are for.
+
+    Not a rule of the settings: a ring that has lost a node must still be shown, and put back as it was.
+    """
+    size = len(settings.ranks)
+    if settings.fabric.topology is Kind.RING and settings.engine.profile is Profile.AUTO and size != RING_RANKS:
+        yield Problem(
+            "ring-ranks",
+            config_path(("nodes",)),
+            f"makes a ring of {size}",
+            f"{RING_RANKS} active nodes for the engine's ring profile",
+            "Set engine.profile: none and bring the variables of NCCL in engine.env if your engine can do this.",
         )
 
 

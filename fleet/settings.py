@@ -12,9 +12,10 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from fleet import scalars
+from fleet import scalars, variables
 from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
 from fleet.problems import Loc, Problem, config_path, shown
+from fleet.profiles import Profile
 from fleet.scalars import GpuChoice, Gpus, State, choice
 from fleet.topology import FIRST_HOST, RING_MINIMUM, SWITCHED_MINIMUM, Cabling, Kind, Socket
 
@@ -286,6 +287,8 @@ OWNED_ENV = {
     "VLLM_HOST_IP": "nodes[].address",
     "HOST_IP": "nodes[].address",
     "NCCL_IB_HCA": "fabric (and nodes[].ports)",
+    "NCCL_IB_GID_INDEX": "engine.gidIndex, else what each node has",
+    "NCCL_IB_SUBNET_PREFIX_LEN": "fabric",
     "NCCL_SOCKET_IFNAME": "nodes[].address",
     "GLOO_SOCKET_IFNAME": "nodes[].address",
 }
@@ -311,7 +314,17 @@ class Engine(_Model):
     ep_size: Annotated[scalars.Whole, Field(ge=1)] | None = Field(
         None,
         description="Expert-parallel size; divides the number of ranks. "
-        "Without it: 2 where that divides it, else the number of ranks.",
+        "Without it: the smallest from 2 on that the engine's kernels can take; 2 with 4 ranks.",
+    )
+    profile: Annotated[Profile, choice(Profile)] = Field(
+        Profile.AUTO,
+        description="`auto`: variables of NCCL as the fabric needs them, listed below; a ring then has 4 ranks. "
+        "`none`: only those that follow from nodes and fabric, the others are yours.",
+    )
+    gid_index: Annotated[scalars.Whole, Field(ge=0, le=255)] | None = Field(
+        None,
+        description="GID index of all RDMA devices of every rank; checked on each. "
+        "Without it each rank gets the one that its node has.",
     )
     env: dict[scalars.EnvName, scalars.EnvValue] = Field(
         {},
@@ -397,6 +410,11 @@ class Settings(_Model):
         """The nodes on their way out."""
         return tuple(node for node in self.nodes if not node.active)
 
+    @property
+    def ground(self) -> variables.Ground:
+        """What the variables of NCCL stand on."""
+        return variables.Ground(self.fabric.topology, len(self.fabric.on), self.engine.profile)
+
     def rules(self) -> Iterator[Broken]:
         """Everything that holds between the parts."""
         yield from (broken.under("fabric") for broken in self.fabric.rules())
@@ -406,6 +424,7 @@ class Settings(_Model):
         yield from self._unique()
         yield from self._sizes()
         yield from self._apart()
+        yield from self._variables()
 
     def _unique(self) -> Iterator[Broken]:
         for key in ("name", "address", "host_key"):
@@ -448,6 +467,17 @@ class Settings(_Model):
                 "Leave it out for the default.",
                 (("nodes",),),
             )
+        elif self.engine.ep_size is not None and self.engine.profile is Profile.AUTO:
+            wrong = variables.expert_share(size, self.engine.ep_size, self.engine.env)
+            if wrong:
+                yield Broken(
+                    "ep-share",
+                    ("engine", "epSize"),
+                    f"is {self.engine.ep_size} with {size} ranks, so each has {wrong[0]} of an expert's rows",
+                    f"a multiple of {wrong[1]}",
+                    "Choose another, or leave it out. DSV41_MOE_B12X_NEXT=1 in engine.env takes multiples of 64.",
+                    (("nodes",), ("engine", "env"), ("engine", "profile")),
+                )
         for number, plane in self.fabric.planes.items():
             loc: Loc = ("fabric", f"plane{number}", "pool")
             if kind is Kind.RING and plane.enabled and subnets_in(plane.pool) < size:
@@ -472,6 +502,17 @@ class Settings(_Model):
                     f"Use a /{SUBNET_PREFIX}; a rail has room for {LAST_HOST - FIRST_HOST + 1} nodes.",
                     (("nodes",),),
                 )
+
+    def _variables(self) -> Iterator[Broken]:
+        """No variable of the operator's own contradicts the fabric or another variable."""
+        env, head = self.engine.env, self.engine.head_env
+        found = [("env", one) for one in variables.objections(self.ground, env)]
+        found += [("headEnv", one) for one in variables.objections_of_head(self.ground, env, head)]
+        planes: tuple[Loc, ...] = tuple(("fabric", f"plane{plane}", "enabled") for plane in self.fabric.planes)
+        also: tuple[Loc, ...] = (("fabric", "topology"), *planes, ("engine", "profile"))
+        for where, one in found:
+            if one.name not in OWNED_ENV:  # said already
+                yield Broken(one.code, ("engine", where, one.name), one.seen, one.wanted, one.hint, also)
 
     def _apart(self) -> Iterator[Broken]:
         """No management address lies in a fabric pool."""

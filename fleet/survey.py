@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fleet import preflight
+from fleet import environment, preflight
 from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import parse
 from fleet.image import ImageError, archive_id
@@ -39,10 +40,11 @@ class Survey:
     group: Group
     warnings: tuple[Problem, ...]
 
-    def outputs(self) -> dict[str, str | list[str] | dict[str, str | None]]:
-        """What the stack shows when it is up."""
+    def outputs(self, *, hidden: bool = False) -> dict[str, Any]:
+        """What the stack shows. `hidden` leaves out what the operator set by hand in the engines' environment."""
         return {
             "apiUrl": self.plan.api_url,
+            "environment": environment.resolved(self.plan, hidden=hidden),
             "picture": picture(self.plan),
             "nodes": table(self.plan),
             "imageIds": {node.name: node.container.image_id for node in self.plan.ranks if node.container},

@@ -143,19 +143,17 @@ def _gid(port: Json, link: Json, observed: Json) -> list[Deviation]:
         return [Deviation("hca.netdev", port["hca"], seen, port["netdev"], disruptive=True, foreign=True)]
     if not hca["state"].startswith("4") or port["address"] not in link["addresses"]:
         return []
-    if gid_index(port, hca) is None:
+    if not gid_indexes(port, hca):
         seen = f"has no RoCE v2 GID of {port['address'].split('/')[0]}"
         return [Deviation("hca.gid", port["hca"], seen, "one", disruptive=True)]
     return []
 
 
-def gid_index(port: Json, hca: Json) -> int | None:
-    """The index of a port's RoCE v2 GID that maps its IPv4 address, or None."""
+def gid_indexes(port: Json, hca: Json) -> list[int]:
+    """Where a port has a RoCE v2 GID of its own that maps its IPv4 address; in order, empty where it has none."""
     wanted = ipaddress.IPv6Address(f"::ffff:{port['address'].split('/')[0]}")
-    for gid in hca["gids"]:
-        if gid["type"] == "RoCE v2" and ipaddress.IPv6Address(gid["gid"]) == wanted:
-            return int(gid["index"])
-    return None
+    own = [gid for gid in hca["gids"] if gid["type"] == "RoCE v2" and gid["netdev"] == port["netdev"]]
+    return [int(gid["index"]) for gid in own if ipaddress.IPv6Address(gid["gid"]) == wanted]
 
 
 def _strangers(desired: Json, observed: Json) -> list[Deviation]:

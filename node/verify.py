@@ -26,7 +26,8 @@ def problems(system: System, node: str, desired: Json) -> list[str]:
     """Everything that does not work, each a line that names port, cable and plane; empty where all is well."""
     ports: list[Json] = desired.get("ports", [])
     observed = observe.observe(system, None, ("links", "hcas"))
-    found = [line for port in ports for line in _port(node, port, observed, gid=bool(desired.get("gid", True)))]
+    gid, index = bool(desired.get("gid", True)), desired.get("gid_index")
+    found = [line for port in ports for line in _port(node, port, observed, gid=gid, index=index)]
     pairs = [(port, peer) for port in ports for peer in port["peers"]]
     checks: list[Callable[[], list[str]]] = [partial(_peer, system, node, port, peer) for port, peer in pairs]
     checks += [partial(_far, system, node, far) for far in desired.get("far", [])]
@@ -38,7 +39,7 @@ def _where(node: str, port: Json) -> str:
     return f"{node} {port['netdev']} (cable {port['cable']}, plane {port['plane']})"
 
 
-def _port(node: str, port: Json, observed: Json, *, gid: bool) -> list[str]:
+def _port(node: str, port: Json, observed: Json, *, gid: bool, index: int | None) -> list[str]:
     link = observed["links"].get(port["netdev"])
     hca = observed["hcas"].get(port["hca"])
     if link is None or hca is None:
@@ -54,9 +55,22 @@ def _port(node: str, port: Json, observed: Json, *, gid: bool) -> list[str]:
         found.append(f"MTU is {link['mtu']}, plan wants {port['mtu']}")
     if not hca["state"].startswith("4"):
         found.append(f"{port['hca']} is {hca['state'] or 'in no state'}, ACTIVE is wanted")
-    elif gid and plane.gid_index(port, hca) is None:
-        found.append(f"{port['hca']} has no RoCE v2 GID of {port['address'].split('/')[0]}")
+    elif gid:
+        found += _gid(port, hca, index)
     return [f"{_where(node, port)}: {text}" for text in found]
+
+
+def _gid(port: Json, hca: Json, index: int | None) -> list[str]:
+    """The engine was planned with one index for all ports of the node: None where the plan names none."""
+    address = port["address"].split("/")[0]
+    seen = plane.gid_indexes(port, hca)
+    if not seen:
+        return [f"{port['hca']} has no RoCE v2 GID of {address}"]
+    if index is None or index in seen:
+        return []
+    where = f"at index {' and '.join(map(str, seen))}, plan wants {index}"
+    hint = "Run up again: without engine.gidIndex it takes the one that is there"
+    return [f"{port['hca']} has the RoCE v2 GID of {address} {where}. {hint}"]
 
 
 def _ping(system: System, arguments: list[str]) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from fleet.on_node import DEFAULT_S, GRACE_S, LIMITS_S
 from tests.graph.conftest import Register
 from tests.graph.recorder import COMMAND, Graph, plain
-from tests.unit.stacks import changed, ring, switched
+from tests.unit.stacks import NO_PROFILE, changed, ring, switched
 
 ON_NODE = "exec python3 -IS fleet/on_node.py"
 IMAGE = "exec python3 -IS fleet/image.py"
@@ -39,7 +39,16 @@ CONFIGS = [
     ring(5),
     switched(2),
     changed(ring(), {"fabric.mtu": 4200, "fabric.plane1.enabled": "off", "engine.env.A": "1", "engine.name": "other"}),
-    changed(ring(), {"nodes[1].state": "leaving", "fleet.id": "desk", "ssh.user": "root", "ssh.identity": "~/.ssh/id"}),
+    changed(
+        ring(),
+        {
+            **NO_PROFILE,
+            "nodes[1].state": "leaving",
+            "fleet.id": "desk",
+            "ssh.user": "root",
+            "ssh.identity": "~/.ssh/id",
+        },
+    ),
 ]
 
 

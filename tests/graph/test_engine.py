@@ -21,7 +21,7 @@ from fleet.scalars import Gpus
 from fleet.settings import Volume
 from tests.graph.conftest import STACK, Register, planned
 from tests.graph.recorder import CONTAINER, PROVIDER, Graph, is_secret, plain, record
-from tests.unit.stacks import changed, ring
+from tests.unit.stacks import NO_PROFILE, changed, ring
 
 NAMES = [f"spark{number}" for number in range(1, 5)]
 
@@ -35,6 +35,8 @@ CHANGES: dict[str, Any] = {
     "listen": "192.168.1.11",
     "servedModelName": "other",
     "epSize": 4,
+    "profile": "none",
+    "gidIndex": 5,
     "env": {"A": "1"},
     "headEnv": {"A": "1"},
     "privileged": "on",
@@ -75,7 +77,7 @@ def test_each_container_uses_the_daemon_of_its_node(graph: Graph) -> None:
 
 
 def test_nothing_uses_a_default_docker(register: Register, graph: Graph) -> None:
-    for found in (graph, register(changed(ring(), {"nodes[1].state": "leaving"}))):
+    for found in (graph, register(changed(ring(), {**NO_PROFILE, "nodes[1].state": "leaving"}))):
         assert all(one.provider for one in found.all if one.type.startswith("docker:"))
         assert {one.name for one in found.of(PROVIDER)} == {f"{name}-docker" for name in NAMES}
 

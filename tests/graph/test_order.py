@@ -8,7 +8,7 @@ import pytest
 
 from tests.graph.conftest import Register
 from tests.graph.recorder import COMMAND, Graph
-from tests.unit.stacks import changed, ring, switched
+from tests.unit.stacks import NO_PROFILE, changed, ring, switched
 
 NAMES = [f"spark{number}" for number in range(1, 5)]
 
@@ -42,7 +42,9 @@ def test_whoever_names_the_owner_waits_for_the_state_id(graph: Graph) -> None:
         assert ("state-id" in command.after) == ("environment" in command.inputs), command.name
 
 
-@pytest.mark.parametrize("config", [ring(), ring(3), switched(2), changed(ring(), {"nodes[2].state": "leaving"})])
+@pytest.mark.parametrize(
+    "config", [ring(), ring(3), switched(2), changed(ring(), {**NO_PROFILE, "nodes[2].state": "leaving"})]
+)
 def test_only_images_and_the_state_id_come_before_the_standstill(register: Register, config: dict[str, object]) -> None:
     found = register(config)
     early = {one.name for one in found.managed if "standstill" not in found.before(one.name)}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.graph.conftest import Register, planned
 from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain
-from tests.unit.stacks import DELETE, changed, ring, switched
+from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
 
 TRIGGERED = {"standstill", "gate"}
 
@@ -25,7 +25,7 @@ DISRUPTIVE: dict[str, Callable[[], dict[str, Any]]] = {
     "topology": switched,
     "rank order": lambda: {**ring(), "nodes": [ring()["nodes"][rank] for rank in (0, 2, 1, 3)]},
     "head": lambda: {**ring(), "nodes": [ring()["nodes"][rank] for rank in (1, 2, 3, 0)]},
-    "node leaves": lambda: changed(ring(), {"nodes[3].state": "leaving"}),
+    "node leaves": lambda: changed(ring(), {**NO_PROFILE, "nodes[3].state": "leaving"}),
     "node joins": lambda: ring(5),
     "management address": lambda: changed(ring(), {"nodes[1].address": "192.168.1.77"}),
 }
@@ -95,7 +95,7 @@ def test_a_relay_that_is_off_is_a_desired_state(register: Register, graph: Graph
 
 
 def test_a_leaving_node_keeps_its_stages_and_loses_its_container(register: Register, graph: Graph) -> None:
-    found = register(changed(ring(), {"nodes[2].state": "leaving"}))
+    found = register(changed(ring(), {**NO_PROFILE, "nodes[2].state": "leaving"}))
     assert {one.name for one in graph.all} - {one.name for one in found.all} == {"spark3-engine", "spark3-image"}
     for stage in ("plane0", "plane1", "relay"):
         assert json.loads(found[f"spark3-{stage}"].inputs["stdin"])["spark3"]["state"] == "off"
@@ -111,8 +111,8 @@ def test_a_leaving_node_keeps_its_stages_and_loses_its_container(register: Regis
 
 
 def test_the_second_step_of_leaving_replaces_nothing(register: Register) -> None:
-    leaving = register(changed(ring(), {"nodes[2].state": "leaving"}))
-    gone = register(changed(ring(), {"nodes[2]": DELETE}))
+    leaving = register(changed(ring(), {**NO_PROFILE, "nodes[2].state": "leaving"}))
+    gone = register(changed(ring(), {**NO_PROFILE, "nodes[2]": DELETE}))
     assert not any(one.name.startswith("spark3") for one in gone.all)
     for name in TRIGGERED:
         assert gone[name].trigger == leaving[name].trigger

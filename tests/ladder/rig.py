@@ -24,17 +24,18 @@ from lab.snapshot import Snapshot, diff
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LEFT_OUT = (".git", ".venv", ".lab", ".pulumi-state", ".spark-fabric", "__pycache__", ".*_cache", ".hypothesis")
 LIMIT_S = 240
-RING_ENV = {
-    "NCCL_SWITCHLESS_RING_ONLY": 1,
-    "NCCL_ALGO": "Ring",
-    "NCCL_NET": "IB",
-    "NCCL_IB_SUBNET_AWARE_ROUTING": 1,
-    "NCCL_IB_SUBNET_PREFIX_LEN": 24,
-    "NCCL_IB_GID_INDEX": 3,
-    "NCCL_IB_EXTENDED_IPV4_GIDS": 1,
-    "NCCL_IB_PRESERVE_PCI_DOMAIN": 1,
+RING = 4  # ranks of a ring that the engine's own profile is for
+OTHER_RING: dict[str, Any] = {  # what the simulator needs to know on others
+    "profile": "none",
+    "env": {
+        "NCCL_SWITCHLESS_RING_ONLY": 1,
+        "NCCL_ALGO": "Ring",
+        "NCCL_NET": "IB",
+        "NCCL_IB_SUBNET_AWARE_ROUTING": 1,
+        "NCCL_IB_EXTENDED_IPV4_GIDS": 1,
+        "NCCL_IB_PRESERVE_PCI_DOMAIN": 1,
+    },
 }
-SWITCHED_ENV = {"NCCL_NET": "IB", "NCCL_IB_GID_INDEX": 3}
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Rig:
         """The settings of Pulumi.lab.yaml, for this lab."""
         folder = self.lab.lab.directory
         names = self.lab.names[: size or len(self.lab.names)]
+        other = OTHER_RING if topology == "ring" and len(names) != RING else {}
         return {
             "nodes": [{"name": name, "address": self.lab.address(name)} for name in names],
             "ssh": {
@@ -99,7 +101,8 @@ class Rig:
                 "shmSize": "64m",
                 "stopGrace": 5,
                 "readyTimeout": 60,
-                "env": {**(RING_ENV if topology == "ring" else SWITCHED_ENV), "ENGINE_LOAD_S": 0.2},
+                **other,
+                "env": {**other.get("env", {}), "ENGINE_LOAD_S": 0.2},
             },
         }
 

@@ -103,6 +103,18 @@ def test_a_missing_gid_is_a_problem(fabric: Machine) -> None:
     assert "no RoCE v2 GID of 10.10.0.10" in problems(fabric, "spark1", _desired())[0]
 
 
+def test_a_gid_of_another_port_is_none(fabric: Machine) -> None:
+    fabric.put("/sys/class/infiniband/rocep1s0f0/ports/1/gid_attrs/ndevs/3", "enp1s0f1np1")
+    assert "no RoCE v2 GID of 10.10.0.10" in problems(fabric, "spark1", _desired())[0]
+
+
+def test_a_gid_elsewhere_than_planned_is_a_problem_by_name(fabric: Machine) -> None:
+    assert problems(fabric, "spark1", _desired() | {"gid_index": 3}) == []
+    (found,) = problems(fabric, "spark1", _desired() | {"gid_index": 5})
+    assert found.startswith("spark1 enp1s0f0np0 (cable 0, plane 0): rocep1s0f0 has the RoCE v2 GID of 10.10.0.10")
+    assert "at index 3, plan wants 5. Run up again" in found
+
+
 def test_observing_changes_nothing(fabric: Machine) -> None:
     before = fabric.snapshot()
     fabric.steps.clear()

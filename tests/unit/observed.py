@@ -1,10 +1,12 @@
 """Answers of `observe` as a factory-fresh or an addressed node gives them, for tests of the planner."""
 
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from typing import Any
 
 from fleet.plan import NodePlan, Plan
 from fleet.ports import USUAL, USUAL_MANAGEMENT
+from node.plane import eui64
 
 DOMAIN = {0: 0, 1: 2}
 
@@ -56,6 +58,16 @@ def _link(mac: str, mtu: int, addresses: list[str]) -> dict[str, Any]:
     return {"mac": mac, "mtu": mtu, "up": True, "carrier": True, "addresses": addresses, "inet6": [], "speed": 200000}
 
 
+def gids(mac: str, netdev: str, *addresses: str) -> list[dict[str, Any]]:
+    """The table of a port with these IPv4 addresses (with prefix) and the link-local one of its MAC."""
+    own = [IPv6Address(eui64(mac)), *(IPv6Address(f"::ffff:{address.split('/')[0]}") for address in addresses)]
+    return [
+        {"index": 2 * place + second, "gid": gid.exploded, "type": kind, "netdev": netdev}
+        for place, gid in enumerate(own)
+        for second, kind in enumerate(("IB/RoCE v1", "RoCE v2"))
+    ]
+
+
 def fleet(size: int) -> dict[str, dict[str, Any]]:
     """A fresh fleet, spark1 …"""
     return {f"spark{number}": fresh(number) for number in range(1, size + 1)}
@@ -64,20 +76,23 @@ def fleet(size: int) -> dict[str, dict[str, Any]]:
 def applied(raw: Mapping[str, Any], node: NodePlan, *, journaled: bool) -> dict[str, Any]:
     """The node with its planned addresses and routes in place: by our own hand (`journaled`) or by somebody's."""
     links = {name: dict(link) for name, link in raw["links"].items()}
+    hcas = {name: dict(hca) for name, hca in raw["hcas"].items()}
     routes = list(raw["routes"])
     stages = {}
     for stage in ("plane0", "plane1"):
         desired = node.stages[stage]
         stages[stage] = {"status": "applied", "digest": "", "desired": desired, "written": {}, "failures": 0}
         for port in desired["ports"] if desired["state"] == "on" else ():
-            links[port["netdev"]] |= {"addresses": [port["address"]], "mtu": port["mtu"]}
+            link = links[port["netdev"]]
+            link |= {"addresses": [port["address"]], "mtu": port["mtu"], "inet6": [f"{eui64(link['mac'])}/64"]}
+            hcas[port["hca"]]["gids"] = gids(link["mac"], port["netdev"], port["address"])
             network = ".".join(port["address"].split(".")[:3]) + ".0/24"
             routes.append({"to": network, "netdev": port["netdev"], "via": None, "src": None, "protocol": "kernel"})
             routes += [
                 {**route, "netdev": port["netdev"], "src": None, "protocol": "static"} for route in port["routes"]
             ]
     journal = {"schema": 1, "generation": 1, "stages": stages} if journaled else None
-    return {**raw, "links": links, "routes": routes, "journal": journal}
+    return {**raw, "links": links, "hcas": hcas, "routes": routes, "journal": journal}
 
 
 def fleet_applied(plan: Plan, *, journaled: bool) -> dict[str, dict[str, Any]]:

@@ -7,15 +7,24 @@ from typing import Any
 DELETE = "<delete>"
 
 
+NO_PROFILE = {"engine.profile": "none"}
+"""For a ring that has, or gets, another size than the engine's ring profile is made for."""
+
+
+def _fleet(size: int) -> dict[str, Any]:
+    nodes = [{"name": f"spark{number}", "address": f"192.168.1.{10 + number}"} for number in range(1, size + 1)]
+    return {"nodes": nodes, "ssh": {"user": "nvidia"}, "engine": {"image": "engine:1"}}
+
+
 def ring(size: int = 4, **sections: Any) -> dict[str, Any]:
     """The smallest ring config, spark1 … at 192.168.1.11 …, with whole sections added or replaced."""
-    nodes = [{"name": f"spark{number}", "address": f"192.168.1.{10 + number}"} for number in range(1, size + 1)]
-    return {"nodes": nodes, "ssh": {"user": "nvidia"}, "engine": {"image": "engine:1"}, **sections}
+    config = _fleet(size)
+    return {**(config if size == 4 else changed(config, NO_PROFILE)), **sections}
 
 
 def switched(size: int = 4, **fabric: Any) -> dict[str, Any]:
     """The same on a switch."""
-    return ring(size, fabric={"topology": "switched", **fabric})
+    return {**_fleet(size), "fabric": {"topology": "switched", **fabric}}
 
 
 def changed(config: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fleet.facts import parse
 from fleet.loading import load
 from fleet.plan import Plan, StackName, make
 from tests.unit import observed
-from tests.unit.stacks import changed, ring
+from tests.unit.stacks import NO_PROFILE, changed, ring
 
 ID, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 DIGEST = "sha256:" + "a" * 64
@@ -70,6 +70,6 @@ def test_the_same_loss_a_second_time_reads_differently() -> None:
 def test_a_node_without_a_rank_needs_no_image() -> None:
     raw = observed.fleet(4)
     facts = {name: parse(answer) for name, answer in raw.items()}
-    settings = load(changed(ring(), {"nodes[1].state": "leaving"}))
+    settings = load(changed(ring(), {**NO_PROFILE, "nodes[1].state": "leaving"}))
     plan = make(settings, facts, StackName("spark-fabric", "test"), image_id=ID)
     assert of_image(plan.nodes[1], "engine:1", raw["spark2"]) is None

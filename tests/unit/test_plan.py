@@ -11,7 +11,7 @@ from fleet.loading import load
 from fleet.plan import Plan, StackName, agreed_image, make
 from node.digest import digest
 from tests.unit import observed
-from tests.unit.stacks import DELETE, changed, ring, switched
+from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
 
 STACK = StackName("spark-fabric", "test")
 
@@ -76,7 +76,7 @@ def test_a_plane_that_is_off_names_its_ports_and_nothing_else() -> None:
 
 
 def test_node_stages_know_rank_and_members() -> None:
-    plan = planned(changed(ring(), {"nodes[1].state": "leaving"}))
+    plan = planned(changed(ring(), {**NO_PROFILE, "nodes[1].state": "leaving"}))
     members = ["spark1", "spark3", "spark4"]
     assert [node.stages["node"] for node in plan.nodes] == [
         {"name": "spark1", "rank": 0, "members": members},
@@ -87,13 +87,13 @@ def test_node_stages_know_rank_and_members() -> None:
 
 
 def test_a_leaving_node_is_off_everywhere() -> None:
-    node = planned(changed(ring(), {"nodes[1].state": "leaving"})).nodes[1]
+    node = planned(changed(ring(), {**NO_PROFILE, "nodes[1].state": "leaving"})).nodes[1]
     assert (node.active, node.verify, node.container) == (False, None, None)
     assert [node.stages[stage]["state"] for stage in ("plane0", "plane1", "relay")] == ["off"] * 3
 
 
 def test_a_leaving_node_may_be_dead() -> None:
-    settings = load(changed(ring(), {"nodes[1].state": "leaving"}))
+    settings = load(changed(ring(), {**NO_PROFILE, "nodes[1].state": "leaving"}))
     raw = observed.fleet(4)
     del raw["spark2"]
     assert make(settings, facts_of(raw), STACK).nodes[1].stages["plane0"]["ports"][0]["netdev"] == "enp1s0f0np0"
@@ -111,7 +111,7 @@ def test_each_neighbour_is_checked_by_address_and_mac() -> None:
         "peers": [{"node": "spark2", "netdev": "enp1s0f1np1", "address": "10.10.0.11", "mac": "02:00:00:00:02:12"}],
     }
     assert len(verify["ports"]) == 4
-    assert verify["gid"] is True
+    assert (verify["gid"], verify["gid_index"]) == (True, 3)
 
 
 def test_far_checks_need_a_node_that_forwards() -> None:
@@ -202,8 +202,8 @@ DISRUPTIVE = [
     {"fabric.plane1.enabled": "off"},
     {"fabric.ipRelay": "off"},
     {"fabric.cabling": "reversed"},
-    {"nodes[3].state": "leaving"},
-    {"nodes[4]": {"name": "spark5", "address": "192.168.1.15"}},
+    {**NO_PROFILE, "nodes[3].state": "leaving"},
+    {**NO_PROFILE, "nodes[4]": {"name": "spark5", "address": "192.168.1.15"}},
 ]
 ENGINE_ONLY = [
     {"engine.env.A": "1"},
@@ -274,8 +274,8 @@ def test_a_replaced_card_moves_only_the_check() -> None:
 
 
 def test_the_second_step_of_leaving_moves_neither() -> None:
-    leaving = planned(changed(ring(), {"nodes[3].state": "leaving"}))
-    gone = planned(changed(ring(), {"nodes[3]": DELETE}))
+    leaving = planned(changed(ring(), {**NO_PROFILE, "nodes[3].state": "leaving"}))
+    gone = planned(changed(ring(), {**NO_PROFILE, "nodes[3]": DELETE}))
     assert (leaving.standstill, leaving.group) == (gone.standstill, gone.group)
 
 

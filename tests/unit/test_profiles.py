@@ -1,0 +1,154 @@
+"""The resolved environments against the launcher's lists, and against the fabric that they are for."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet import profiles
+from fleet.facts import parse
+from fleet.loading import load
+from fleet.plan import Plan, StackName, make
+from fleet.ports import USUAL_MANAGEMENT
+from fleet.profiles import Place
+from fleet.topology import Kind
+from lab.engine import settings as simulator
+from tests.unit import observed
+from tests.unit.stacks import NO_PROFILE, changed, ring, switched
+
+STACK = StackName("spark-fabric", "test")
+LISTS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "environments.yaml").read_text())
+ONE_PLANE = {"fabric.plane1.enabled": "off"}
+COMBINATIONS: dict[tuple[Kind, int], dict[str, Any]] = {
+    (Kind.RING, 1): changed(ring(), ONE_PLANE),
+    (Kind.RING, 2): ring(),
+    (Kind.SWITCHED, 1): changed(switched(), ONE_PLANE),
+    (Kind.SWITCHED, 2): switched(),
+}
+
+
+def settled(config: dict[str, Any]) -> Plan:
+    """The plan for nodes that hold it already."""
+    before = make(load(config), None, STACK)
+    raw = observed.fleet_applied(before, journaled=True)
+    return make(load(config), {name: parse(answer) for name, answer in raw.items()}, STACK)
+
+
+def values(plan: Plan, rank: int) -> dict[str, str]:
+    return {name: flag.value for name, flag in plan.containers[rank].env.items()}
+
+
+def lists_for(kind: Kind, planes: int) -> Iterator[dict[str, Any]]:
+    for one in LISTS:
+        if Place(one.get("fabric", "any"), one.get("planes")).covers(kind, planes):
+            yield one["values"]
+
+
+def listed(kind: Kind, planes: int, rank: int) -> dict[str, str]:
+    """What the launcher's lists say for one rank."""
+    found: dict[str, str] = {}
+    for name, value in ((name, value) for values in lists_for(kind, planes) for name, value in values.items()):
+        one = value["worker" if rank else "head"] if isinstance(value, dict) else value
+        if one is None:
+            found.pop(name, None)
+            continue
+        text = str(one).replace("<rank>", str(rank)).replace("<head>", "192.168.1.11")
+        found[name] = text.replace("<address>", f"192.168.1.{11 + rank}")
+    return found
+
+
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize(("kind", "planes"), COMBINATIONS, ids=str)
+def test_a_rank_is_told_what_the_launcher_tells_it(kind: Kind, planes: int, rank: int) -> None:
+    left_out = {one.name for one in profiles.LEFT_OUT if one.place.covers(kind, planes)}
+    wanted = {name: value for name, value in listed(kind, planes, rank).items() if name not in left_out}
+    assert values(settled(COMBINATIONS[kind, planes]), rank) == wanted
+
+
+def test_whatever_is_left_out_is_in_the_launchers_lists_and_has_a_reason() -> None:
+    names = {name for one in LISTS for name in one["values"]}
+    assert {one.name for one in profiles.LEFT_OUT} <= names
+    assert all(one.why.endswith(".") for one in profiles.LEFT_OUT)
+
+
+def test_every_value_of_a_profile_says_from_where_it_is() -> None:
+    for layer in profiles.LAYERS:
+        assert layer.source.split(",")[0] in profiles.SOURCES
+        assert all(value for value in layer.values.values()), layer.name
+
+
+def test_a_profile_obeys_its_own_rules() -> None:
+    for kind, planes in COMBINATIONS:
+        told = profiles.values(kind, planes)
+        for rule in profiles.rules_for(kind, planes):
+            assert rule.name not in told or told[rule.name][0] in rule.only, rule
+
+
+HARMLESS = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_PROTO": "Simple",
+    "NCCL_MAX_NCHANNELS": "6",
+    "NCCL_BUFFSIZE": "4194304",
+    "NCCL_P2P_LEVEL": "PHB",
+    "NCCL_IB_MERGE_NICS": "0",
+    "SGLANG_ROCE_ALLREDUCE": "0",
+}
+OF_RANK = {
+    "NODE_RANK", "HOST_IP", "VLLM_HOST_IP", "WARMUP", "SKIP_SMOKE", "SMOKE_QUICK",
+    "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+}  # fmt: skip
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    """Any fabric, with or without profile where there is a choice, and some overrides that are allowed."""
+    is_ring = draw(st.booleans())
+    size = draw(st.integers(3 if is_ring else 2, 8))
+    changes: dict[str, Any] = {
+        "engine.env": {name: HARMLESS[name] for name in draw(st.sets(st.sampled_from(sorted(HARMLESS))))}
+    }
+    if draw(st.booleans()) or (is_ring and size != 4):
+        changes |= NO_PROFILE
+    off = draw(st.sampled_from([None, 0, 1]))
+    if off is not None:
+        changes[f"fabric.plane{off}.enabled"] = "off"
+    if is_ring:
+        changes["fabric.cabling"] = draw(st.sampled_from(["ring", "reversed"]))
+    else:
+        changes["fabric.port"] = draw(st.sampled_from(["f0", "f1"]))
+    return changed(ring(size) if is_ring else switched(size), changes)
+
+
+@given(configs(), st.booleans())
+def test_no_variable_contradicts_the_fabric(config: dict[str, Any], looked: bool) -> None:
+    plan = settled(config) if looked else make(load(config), None, STACK)
+    dual, is_ring = len(plan.planes) == 2, plan.topology.kind is Kind.RING
+    profiled = plan.settings.engine.profile is profiles.Profile.AUTO
+    shared = [
+        {name: value for name, value in values(plan, rank).items() if name not in OF_RANK}
+        for rank in range(len(plan.ranks))
+    ]
+    assert all(one == shared[0] for one in shared)
+    for node in plan.ranks:
+        assert node.rank is not None
+        env, verify = values(plan, node.rank), plan.verify[node.name]
+        assert all(env.values())
+        assert env["NCCL_IB_HCA"].split(",") == [port["hca"] for port in verify["ports"]]
+        assert env["NCCL_IB_GID_INDEX"] == str(verify["gid_index"])
+        assert env["NCCL_SOCKET_IFNAME"] == env["GLOO_SOCKET_IFNAME"] == node.management == USUAL_MANAGEMENT
+        assert (env["NNODES"], env["TP_SIZE"], env["NODE_RANK"]) == (str(len(plan.ranks)),) * 2 + (str(node.rank),)
+        prefixes = {str(IPv4Interface(port["address"]).network.prefixlen) for port in verify["ports"]}
+        assert {env.get("NCCL_IB_SUBNET_PREFIX_LEN", "24")} == prefixes  # NCCL's own default is 24
+        assert ("NCCL_IB_SUBNET_PREFIX_LEN" in env) == is_ring
+        assert ("NCCL_SWITCHLESS_RING_ONLY" in env) == (env.get("NCCL_ALGO") == "Ring") == (is_ring and profiled)
+        assert ("NCCL_IB_EXTENDED_IPV4_GIDS" in env) == (is_ring and profiled and dual)
+        assert not {"LD_LIBRARY_PATH", "LD_PRELOAD"} & env.keys()
+        assert simulator.parse(env).rank == node.rank  # as boot program and engine would check it
+        if profiled:
+            assert int(env.get("NCCL_MIN_NCHANNELS", "1")) <= int(env["NCCL_MAX_NCHANNELS"])
+            assert env["NCCL_IB_MERGE_NICS"] == "0"
