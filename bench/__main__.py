@@ -1,10 +1,11 @@
-"""`python -m bench [WORD …]`: measure on labs of its own and print a table; exit status 1 when a limit is not kept.
+"""`python -m bench`: measure on labs of its own and print a table; exit status 1 when a limit is not kept.
 
 Every figure is a ratio of two things done in turn in one run, or is given beside such a ratio only to know its size.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -77,7 +78,7 @@ def ssh_to_all(rig: Rig, command: str = "true") -> None:
     rig.lab.everywhere(command)
 
 
-def no_change(rig: Rig, scratch: Path) -> list[Pairs]:
+def no_change(rig: Rig, scratch: Path) -> Iterator[Pairs]:
     """A preview and an up that have nothing to do, against an empty program and one parallel ssh."""
     empty = Empty(scratch, rig.environment)
 
@@ -89,20 +90,18 @@ def no_change(rig: Rig, scratch: Path) -> list[Pairs]:
         return work
 
     names = f"empty {{}} + ssh to {len(rig.lab.names)} nodes"
-    return [
-        measure(
-            f"no-change preview / ({names.format('preview')})",
-            rig.unchanged,
-            reference("preview", "-s", "empty"),
-            limit=NO_CHANGE,
-        ),
-        measure(
-            f"no-change up / ({names.format('up')})",
-            rig.up,
-            reference("up", "-s", "empty", "--yes", "--skip-preview"),
-            limit=NO_CHANGE,
-        ),
-    ]
+    yield measure(
+        f"no-change preview / ({names.format('preview')})",
+        rig.unchanged,
+        reference("preview", "-s", "empty"),
+        limit=NO_CHANGE,
+    )
+    yield measure(
+        f"no-change up / ({names.format('up')})",
+        rig.up,
+        reference("up", "-s", "empty", "--yes", "--skip-preview"),
+        limit=NO_CHANGE,
+    )
 
 
 def _commands(rig: Rig) -> tuple[dict[str, dict[str, dict[str, Any]]], dict[str, str]]:
@@ -179,45 +178,51 @@ def _links(rig: Rig) -> list[dict[str, Any]]:
     raise LookupError("no command of the state knows all nodes")
 
 
-def whole(rig: Rig) -> tuple[float, float]:
-    """A first up and a destroy."""
-    up = seconds(rig.up)
-    return up, seconds(rig.destroy)
-
-
-def main() -> int:
-    """Entry point."""
-    with tempfile.TemporaryDirectory(prefix="spark-bench-") as folder:
-        scratch = Path(folder)
-        rows: list[Pairs] = []
-        with rig_on_lab(scratch, "four", 4) as rig:
-            four = whole(rig)
-            rig.up()
-            rows += no_change(rig, scratch)
-            rows.append(addressing(rig))
-            rig.destroy()
-        boots = [seconds(partial(_boot, scratch, size)) for size in (4, 8)]
-        with rig_on_lab(scratch, "eight", 8) as rig:
-            rig.lab.everywhere("true")
-            eight = whole(rig)
-    for name, ours, other in (
-        ("lab boot and shutdown, 8 nodes / 4 nodes", boots[1], boots[0]),
-        ("first up, 8 nodes / 4 nodes", eight[0], four[0]),
-        ("destroy, 8 nodes / 4 nodes", eight[1], four[1]),
-        ("first up / destroy, 4 nodes", *four),
-    ):
-        rows.append(Pairs(name, (ours,), (other,), None))
-    table = ["| what / against what | ours | reference | ratio (lowest–highest) | limit |", "|---|---|---|---|---|"]
-    table += [row.row() for row in rows]
-    print("\n".join(table))
-    if "--keep" in sys.argv:
-        cores = os.cpu_count()
-        RESULTS.write_text(f"Made by `python -m bench --keep` on {cores} cores.\n\n" + "\n".join(table) + "\n")
-    return 0 if all(row.kept for row in rows) else 1
+def _sizes(scratch: Path) -> Iterator[Pairs]:
+    """A first up and a destroy, and a lab's boot, of eight nodes beside four: only to know."""
+    times = {}
+    for size in (4, 8):
+        boot = seconds(partial(_boot, scratch, size))
+        with rig_on_lab(scratch, f"size{size}", size) as rig:
+            times[size] = (boot, seconds(rig.up), seconds(rig.destroy))
+    for index, what in enumerate(("lab boot and shutdown", "first up", "destroy")):
+        yield Pairs(f"{what}, 8 nodes / 4 nodes", (times[8][index],), (times[4][index],), None)
 
 
 def _boot(scratch: Path, size: int) -> None:
     api.start(f"bench-boot{size}-{os.getpid()}", scratch / f"boot{size}", nodes=size).stop()
+
+
+def _four(scratch: Path) -> Iterator[Pairs]:
+    """Everything that has a limit, on a stack of four nodes."""
+    with rig_on_lab(scratch, "four", 4) as rig:
+        rig.up()
+        yield from no_change(rig, scratch)
+        yield addressing(rig)
+        rig.destroy()
+
+
+PARTS = {"limits": _four, "sizes": _sizes}
+
+
+def main() -> int:
+    """Entry point."""
+    top = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").splitlines()[0])
+    top.add_argument("--only", choices=PARTS, help="measure one part (default: all)")
+    top.add_argument("--keep", action="store_true", help=f"write the table to {RESULTS.name}")
+    options = top.parse_args()
+    table = ["| what / against what | ours | reference | ratio (lowest–highest) | limit |", "|---|---|---|---|---|"]
+    kept = True
+    with tempfile.TemporaryDirectory(prefix="spark-bench-") as folder:
+        for part in [options.only] if options.only else PARTS:
+            for pairs in PARTS[part](Path(folder)):
+                print(pairs.row(), flush=True)
+                table.append(pairs.row())
+                kept = kept and pairs.kept
+    print("\n" + "\n".join(table))
+    if options.keep:
+        RESULTS.write_text(f"Made by `python -m bench --keep` on {os.cpu_count()} cores.\n\n" + "\n".join(table) + "\n")
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

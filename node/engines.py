@@ -42,12 +42,14 @@ def engines(run: Run) -> None:
 
 
 def _mark(run: Run, ours: list[dict[str, Any]]) -> None:
-    """Write down that the state knows this rank's container: only then is a start of the group complete."""
+    """Write down that the state knows this rank's container: only then is a start of the group complete.
+
+    One that has ended already counts too: who waits for the engine tells that, with the log lines of all ranks.
+    """
     start = str(run.request.desired.get("start"))
-    running = [container for container in ours if container["state"] in RUNNING]
-    if [container["labels"].get(START) for container in running] != [start]:
-        names = ", ".join(f"{c['name']} of start {c['labels'].get(START)}" for c in running) or "none"
-        raise Failure(FAILED, f"{run.node}: one running container of start {start} is wanted, there is {names}")
+    if [container["labels"].get(START) for container in ours] != [start]:
+        names = ", ".join(f"{c['name']} of start {c['labels'].get(START)}" for c in ours) or "none"
+        raise Failure(FAILED, f"{run.node}: one container of start {start} is wanted, there is {names}")
     run.system.make_folder(run.journal.folder, 0o700)
     run.system.write(f"{run.journal.folder}/{MARK}", json.dumps({"start": start}).encode() + b"\n", PRIVATE)
 

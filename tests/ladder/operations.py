@@ -13,7 +13,7 @@ from .rig import Rig, Run, Step
 
 BEGIN, END = "resourcePreEvent", "resOutputsEvent"
 NOTHING = ("same", "replace")  # `replace` only announces `delete-replaced` or `create-replacement`
-GONE = ("delete", "remove-pending-replace")
+GONE = "remove-pending-replace"
 ENGINE_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}  # without it there is no --event-log
 
 Key = tuple[str, str]  # operation, resource name
@@ -44,9 +44,11 @@ class Operations:
 
     @property
     def kinds(self) -> set[Key]:
-        """The operations as a preview names them: a replacement is one, and so is a deletion in a chain of them."""
-        gone = {name for op, name in self.spans if op in GONE}
-        return {("delete" if name in gone else _kind(op), name) for op, name in self.spans}
+        """The operations as a preview names them.
+
+        A replacement is one operation. What a chain of replacements takes away for good is in no preview.
+        """
+        return {(_kind(op), name) for op, name in self.spans if (GONE, name) not in self.spans}
 
     def assert_exactly(self, *groups: Iterable[Key]) -> None:
         """Nothing but the groups was done, and each group was finished before the next began."""

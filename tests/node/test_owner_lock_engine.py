@@ -189,6 +189,21 @@ def test_a_container_in_our_place_without_our_label_is_refused_by_name(machine: 
     assert len(machine.containers) == 1
 
 
+@pytest.mark.parametrize("state", ["running", "exited"])
+def test_a_start_is_complete_once_its_container_is_there_even_if_it_has_ended(machine: Machine, state: str) -> None:
+    take(machine)
+    container = _container(state=state)
+    container["labels"] = {"spark-fabric.stack": OWNER.label(), "spark-fabric.start": "100"}
+    machine.containers = [container]
+    ask(machine, "engines", "engines", {"action": "mark", "start": "100"})
+    assert observe.observe(machine, OWNER)["started"] == {"start": "100"}
+    assert "spark-fabric-lab of start 100" in str(
+        refused(machine, "engines", "engines", {"action": "mark", "start": "2"})
+    )
+    machine.containers = []
+    assert "there is none" in str(refused(machine, "engines", "engines", {"action": "mark", "start": "100"}))
+
+
 def test_force_reverts_under_an_engine(machine: Machine) -> None:
     take(machine)
     before = Machine().snapshot()
