@@ -82,7 +82,9 @@ def test_a_removed_rank_starts_all_anew(group: Group) -> None:
 
 def test_a_leftover_that_the_state_does_not_know_is_removed(group: Group) -> None:
     label = group.rig.engines()["spark4"]["spark-fabric.stack"]
-    group.lab.run("spark4", f"docker run -d --name left --label spark-fabric.stack={label} spark-engine:sim")
+    # In the host's network as the engines are: docker's bridge would wake up, and stay as it then is.
+    run = f"docker run -d --network host --name left --label spark-fabric.stack={label} spark-engine:sim"
+    group.lab.run("spark4", run)
     group.up_with_a_new_start()
     assert group.lab.run("spark4", "docker ps -aq --filter name=^left$").stdout == ""
 
