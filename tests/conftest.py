@@ -1,11 +1,16 @@
 """Fixtures that more than one folder of tests uses."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from toolchain import environment, provide
+
+# A shell starts what runs in its background with SIGINT ignored, and every child would inherit that: tests of Ctrl-C
+# would press it in vain.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
