@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
+
 import pulumi
 
 from components.config import holds_secret, raw_config
@@ -19,6 +22,8 @@ def main() -> None:
         settings = load(raw_config(without=lost_nodes(stack.stack)))
         if offline() and not pulumi.runtime.is_dry_run():
             raise pulumi.RunError(f"{OFFLINE} is for previews without nodes: unset it before `up`")
+        # The components take as long to load as the nodes take to answer: both at once.
+        threading.Thread(target=importlib.import_module, args=("components.cluster",), daemon=True).start()
         found = survey(settings, stack, changing=not pulumi.runtime.is_dry_run())
     except ProblemsError as error:
         raise pulumi.RunError(error.report()) from None
