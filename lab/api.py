@@ -11,6 +11,7 @@ import contextlib
 import json
 import shlex
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .trace import Call, Event
 
 SCOPE = PACKAGE / "snapshot-scope.txt"
+SETTLING = 15  # looks, a second apart, until a node counts as at rest whatever it does
 
 
 def default_directory(name: str) -> Path:
@@ -145,9 +147,20 @@ class Handle:
         return cast("Snapshot", json.loads(taken))
 
     def snapshots(self) -> dict[str, Snapshot]:
-        """Of all nodes, taken at once."""
-        with ThreadPoolExecutor(len(self.names)) as pool:
-            return dict(zip(self.names, pool.map(self.snapshot, self.names), strict=True))
+        """Of all nodes, taken at once, when they are at rest.
+
+        NetworkManager and the kernel go on for a moment after a command has returned (profiles start, addresses are
+        tried): a node is at rest when two looks in a row see the same.
+        """
+        last: dict[str, Snapshot] = {}
+        for _ in range(SETTLING):
+            with ThreadPoolExecutor(len(self.names)) as pool:
+                taken = dict(zip(self.names, pool.map(self.snapshot, self.names), strict=True))
+            if taken == last:
+                break
+            last = taken
+            time.sleep(1)
+        return taken
 
     def trace(self, node: str) -> tuple[list[Call], list[Event]]:
         """What a node of a lab with `trace` has recorded since its disk was new."""
