@@ -141,14 +141,14 @@ class Running:
 
 
 def session(leader: int) -> list[int]:
-    """All processes of a session; Pulumi gives its plugins groups of their own, but no session."""
+    """All living processes of a session; Pulumi gives its plugins groups of their own, but no session."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[3]) == leader:
+        if int(fields[3]) == leader and fields[0] not in "ZX":  # one that ended may wait long for init, if that reaps at all
             found.append(int(entry.name))
     return found
 
