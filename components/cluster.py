@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import local
 
-from components.engine import Engine, EngineArgs
+from components.engine import Engine, EngineArgs, engines
 from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fleet_check
 from components.image import image_on
 from components.node import Node, NodeArgs
-from components.remote import Owner, digest_only
+from components.remote import ON_NODE, Owner, digest_only, on_nodes
 from fleet.drift import Drift, Group
 from fleet.on_node import Link
 from fleet.plan import Plan
@@ -34,9 +34,10 @@ class ClusterArgs:
 class Cluster(pulumi.ComponentResource):
     """Everything that one stack manages.
 
-    Images come first: a missing one must not cost a running engine. Then the standstill: whatever is disruptive
-    replaces it, and with it gate and containers; these are deleted first, the stages change in place, and the group
-    starts anew.
+    Images come first: a missing one must not cost a running engine. Then the stop, which whatever replaces the group
+    replaces: its delete stops all ranks side by side, before Pulumi deletes the containers one by one. Then the
+    standstill: whatever is disruptive replaces it, and with it gate and containers; these are deleted first, the
+    stages change in place, and the group starts anew.
     """
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -51,7 +52,22 @@ class Cluster(pulumi.ComponentResource):
             image_id = rank.container.image_id if rank.container else None
             repair = drift.repair(rank.name, "image")
             images.append(image_on(links[rank.name], plan.settings.engine.image, image_id, owner, repair, self))
-        standstill = digest_only("standstill", plan.standstill, drift.disruptive() or "", self, images)
+        disruptive = drift.disruptive() or ""
+        stop = on_nodes(
+            "stop",
+            list(links.values()),
+            owner,
+            "engines",
+            dict.fromkeys(links, engines(plan)),
+            create="true",
+            update="true",
+            delete=f"{ON_NODE} engines:stop",
+            restart=disruptive or args.group.broken or "",
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=images, replacement_trigger=f"{plan.standstill} {plan.group}"
+            ),
+        )
+        standstill = digest_only("standstill", plan.standstill, disruptive, self, [stop])
 
         nodes = []
         for node in plan.nodes:

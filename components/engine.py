@@ -49,16 +49,16 @@ class Engine(pulumi.ComponentResource):
     """All ranks of the engine and what surrounds them.
 
     The gate's create and delete remove every container of the stack on every node: the state may not know one that a
-    killed run has made. Halt, whose delete stops all ranks at once, marks at create that a start was completed: every
-    container is then in the state.
+    killed run has made. Halt marks at create that a start was completed: every container is then in the state. In a
+    destroy its delete, the first of all, stops the ranks side by side; in a replacement the stop before the standstill
+    does that, since Pulumi deletes what one replacement takes along in no order to rely on.
     """
 
     def __init__(self, name: str, args: EngineArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("spark-fabric:components:Engine", name, None, opts)
         plan, links = args.plan, args.links
         ranks = [links[node.name] for node in plan.ranks]
-        grace = plan.settings.engine.stop_grace
-        group = {"name": plan.container_name, "grace": grace}
+        group = engines(plan)
         self.gate = on_nodes(
             "gate",
             list(links.values()),
@@ -181,6 +181,11 @@ class Engine(pulumi.ComponentResource):
                 hooks=pulumi.ResourceHookBinding(before_create=[clear]),
             ),
         )
+
+
+def engines(plan: Plan) -> dict[str, Any]:
+    """How the node program finds a rank's container, and how many seconds it gives it to end."""
+    return {"name": plan.container_name, "grace": plan.settings.engine.stop_grace}
 
 
 def _rights(plan: ContainerPlan) -> dict[str, Any]:

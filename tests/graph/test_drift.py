@@ -55,7 +55,7 @@ def test_drift_that_an_engine_would_feel_replaces_the_standstill(register: Regis
     assert standstill.inputs["triggers"] == [f"spark3 plane1: {MTU} (generation 12)"]
     assert standstill.ignored == {"update"}
     assert standstill.trigger == graph["standstill"].trigger
-    assert changed_commands(found, graph) == {"standstill", "spark3-plane1", *FABRIC_CHECKS}
+    assert changed_commands(found, graph) == {"stop", "standstill", "spark3-plane1", *FABRIC_CHECKS}
 
 
 def test_a_stage_outside_the_fabric_does_not_have_it_checked_again(register: Register, graph: Graph) -> None:
@@ -87,7 +87,7 @@ def test_a_broken_group_replaces_the_gate_and_not_the_standstill(register: Regis
     assert found["gate"].inputs["triggers"] == [reason]
     assert found["gate"].ignored == {"update"}
     assert found["gate"].trigger == graph["gate"].trigger
-    assert changed_commands(found, graph) == {"gate", "halt", *(one.name for one in graph.of(CONTAINER))}
+    assert changed_commands(found, graph) == {"stop", "gate", "halt", *(one.name for one in graph.of(CONTAINER))}
 
 
 def test_every_start_of_the_group_has_a_name_of_its_own(register: Register) -> None:

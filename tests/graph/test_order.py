@@ -20,7 +20,8 @@ def every(suffix: str) -> set[str]:
 def test_each_resource_waits_for_the_nearest_stage_only(graph: Graph) -> None:
     expected: dict[str, set[str]] = {
         "state-id": set(),
-        "standstill": every("image"),
+        "stop": every("image"),
+        "standstill": {"stop"},
         "fabric-staged": every("node"),
         "fabric-verified": every("relay"),
         "gate": {"fabric-verified"},
@@ -49,7 +50,7 @@ def test_only_images_and_the_state_id_come_before_the_standstill(register: Regis
     found = register(config)
     early = {one.name for one in found.managed if "standstill" not in found.before(one.name)}
     ranks = [name for name in NAMES if f"{name}-engine" in found]
-    assert early == {"standstill", "state-id", *(f"{name}-image" for name in ranks)}
+    assert early == {"standstill", "stop", "state-id", *(f"{name}-image" for name in ranks)}
     assert found.before("standstill") == early - {"standstill"}
 
 
@@ -95,7 +96,7 @@ def test_what_follows_from_settings_is_known_in_the_first_preview(register: Regi
 
 
 def test_resources_of_a_node_carry_its_name(graph: Graph) -> None:
-    fleet_wide = {"state-id", "standstill", "fabric-staged", "fabric-verified", "gate", "halt", "health"}
+    fleet_wide = {"state-id", "stop", "standstill", "fabric-staged", "fabric-verified", "gate", "halt", "health"}
     fleet_wide |= {"cluster", "engine", "spark-fabric-test"}
     for one in graph.all:
         assert one.name in fleet_wide or one.name.split("-")[0] in NAMES, one.name

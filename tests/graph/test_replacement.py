@@ -12,7 +12,7 @@ from tests.graph.conftest import Register, planned
 from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain
 from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
 
-TRIGGERED = {"standstill", "gate"}
+TRIGGERED = {"stop", "standstill", "gate"}
 
 # Every change that a running engine would feel.
 DISRUPTIVE: dict[str, Callable[[], dict[str, Any]]] = {
@@ -36,6 +36,7 @@ def test_the_digests_of_the_plan_are_the_triggers(register: Register, config: di
     found, plan = register(config), planned(config)
     assert found["standstill"].trigger == plan.standstill
     assert found["gate"].trigger == plan.group
+    assert found["stop"].trigger == f"{plan.standstill} {plan.group}"
 
 
 @pytest.mark.parametrize("what", DISRUPTIVE)
@@ -55,7 +56,7 @@ def test_the_standstill_takes_gate_containers_halt_and_health_along(graph: Graph
     assert {one.name: one.replace_with for one in graph.managed if one.replace_with} == expected
 
 
-def test_only_standstill_and_gate_have_a_trigger(graph: Graph) -> None:
+def test_only_stop_standstill_and_gate_have_a_trigger(graph: Graph) -> None:
     assert {one.name for one in graph.managed if one.trigger} == TRIGGERED
     assert {one.name for one in graph.of(COMMAND) if one.inputs.get("triggers")} == TRIGGERED
 

@@ -148,7 +148,7 @@ def session(leader: int) -> list[int]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[3]) == leader and fields[0] not in "ZX":  # one that ended may wait long for init, if that reaps at all
+        if int(fields[3]) == leader and fields[0] not in "ZX":  # one that has ended may wait for process 1 for ever
             found.append(int(entry.name))
     return found
 

@@ -14,6 +14,7 @@ from lab import api
 from lab.snapshot import Snapshot
 
 from .conftest import NewRig
+from .killing import Running, program_points
 from .rig import Rig
 
 NAME = "spark-fabric-group"
@@ -59,7 +60,7 @@ def test_a_stopped_rank_is_named_and_all_are_started_anew(group: Group) -> None:
     group.lab.run("spark3", f"docker stop -t 1 {NAME}")
     steps = group.rig.preview()
     assert {name for name, step in steps.items() if "replace" in step.op} == {
-        *("gate", "halt", "health"),
+        *("stop", "gate", "halt", "health"),
         *(f"{name}-engine" for name in group.lab.names),
     }
     group.up_with_a_new_start()
@@ -78,6 +79,20 @@ def test_a_foreign_container_with_our_name_is_refused_and_nothing_changes(group:
 def test_a_removed_rank_starts_all_anew(group: Group) -> None:
     group.lab.run("spark2", f"docker rm -f {NAME}")
     group.up_with_a_new_start()
+
+
+def test_all_ranks_are_stopped_side_by_side(group: Group) -> None:
+    first, second, *others = group.lab.names
+    group.rig.set("engine.headEnv", {"ENGINE_POLL_S": "0.4"})
+    with program_points(group.lab), group.lab.stopped_at(second, "program-engines") as point:
+        run = Running(group.rig, "up", "--yes", "--skip-preview")
+        run.until(point)
+        for node in (first, *others):
+            group.lab.run(node, f"timeout 20 docker wait {NAME}")
+        assert set(group.rig.engines()) == {second}
+    assert run.end() == 0, run.out[-6000:]
+    group.rig.assert_one_group()
+    group.start = group.rig.engines()[first]["spark-fabric.start"]
 
 
 def test_a_leftover_that_the_state_does_not_know_is_removed(group: Group) -> None:

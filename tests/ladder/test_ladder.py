@@ -51,11 +51,13 @@ def test_a_stack_comes_up_changes_in_order_and_leaves_no_trace(
 
 
 def assert_order_of_a_disruptive_change(done: Operations, nodes: list[str]) -> None:
-    """All engines go, then the standstill, the stages change in place, and the group starts anew, its head last."""
+    """All ranks stop, then go, then the standstill; stages change in place; the group starts anew, its head last."""
     head, *workers = (f"{node}-engine" for node in nodes)
     gone: list[Key] = [("delete-replaced", name) for name in ("health", "halt", head, *workers, "gate")]
     planes = {node: [("update", f"{node}-{plane}") for plane in ("plane0", "plane1")] for node in nodes}
     done.assert_exactly(
+        [("delete-replaced", "stop")],
+        [("create-replacement", "stop")],
         gone,
         [("delete-replaced", "standstill")],
         [("create-replacement", "standstill")],

@@ -30,7 +30,7 @@ def up_and_cut(rig: Rig) -> None:
     cut_and_boot(rig.lab)
     engines = [f"{node['name']}-engine" for node in rig.config["nodes"]]
     assert {name: step.op for name, step in rig.preview().items()} == dict.fromkeys(
-        ["gate", *engines, "halt", "health"], "replace"
+        ["stop", "gate", *engines, "halt", "health"], "replace"
     )
 
 
