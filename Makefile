@@ -7,6 +7,8 @@
 STEP := toolchain/step
 PYTHON := .venv/bin/python
 STACK ?= lab
+# Tests wait more than they compute. Each worker boots labs of its own for the files that need one.
+WORKERS ?= 3
 
 .PHONY: help
 help:
@@ -56,7 +58,7 @@ check: venv
 .PHONY: test
 test: root toolchain
 	@toolchain/packages
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Not the state of stacks (.pulumi-state, .spark-fabric) and not the cache that all checkouts share.
 .PHONY: clean

@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from pulumi.runtime import mocks, rpc
 
 COMMAND, CONTAINER, PROVIDER = "command:local:Command", "docker:index/container:Container", "pulumi:providers:docker"
+STACK = "pulumi:pulumi:Stack"
 STATE_ID = "3e9c7f5a"
 
 
@@ -139,6 +140,8 @@ def record(program: Callable[[], object], *, preview: bool = False, secret_keys:
 
 def _resources(requests: list[Any]) -> Iterator[Resource]:
     for request in requests:
+        if request.type == STACK:  # pulumi registers it once a process only
+            continue
         yield Resource(request.name, request.type, MessageToDict(request.object), request)
 
 

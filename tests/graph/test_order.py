@@ -97,7 +97,7 @@ def test_what_follows_from_settings_is_known_in_the_first_preview(register: Regi
 
 def test_resources_of_a_node_carry_its_name(graph: Graph) -> None:
     fleet_wide = {"state-id", "stop", "standstill", "fabric-staged", "fabric-verified", "gate", "halt", "health"}
-    fleet_wide |= {"cluster", "engine", "spark-fabric-test"}
+    fleet_wide |= {"cluster", "engine"}
     for one in graph.all:
         assert one.name in fleet_wide or one.name.split("-")[0] in NAMES, one.name
     assert len({one.name for one in graph.all}) == len(graph.all)

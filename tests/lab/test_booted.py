@@ -214,11 +214,12 @@ def test_a_second_lab_runs_beside_and_a_killed_one_leaves_nothing(lab: api.Handl
     claim = registry.read(name)
     assert claim
     daemons = [int(path.read_text()) for path in registry.folder(name).glob("*.pid")]
-    for process in {*daemons, *(number for node in claim.members for number in cgroups.members(node))}:
-        with contextlib.suppress(ProcessLookupError):  # one that ended with another
-            os.kill(process, signal.SIGKILL)
-    assert wait_for(lambda: not any(cgroups.members(node) for node in claim.members), 5)
-    assert left_on_machine(name)
+    with registry.locked():  # or the next lab to come up, of another test, would clean up already
+        for process in {*daemons, *(number for node in claim.members for number in cgroups.members(node))}:
+            with contextlib.suppress(ProcessLookupError):  # one that ended with another
+                os.kill(process, signal.SIGKILL)
+        assert wait_for(lambda: not any(cgroups.members(node) for node in claim.members), 5)
+        assert left_on_machine(name)
     again = api.start(name, folder / "elsewhere", nodes=1)
     assert again.run("spark1", "hostname").stdout == "spark1\n"
     again.stop()
