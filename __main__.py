@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
+from typing import NoReturn
 
 import pulumi
 
@@ -14,19 +16,28 @@ from fleet.plan import StackName
 from fleet.problems import ProblemsError
 from fleet.survey import OFFLINE, offline, survey
 
+# Pulumi's language host adds no "unhandled error" of its own to a program that ends with this code: all has been said.
+SAID = 32
+
+
+def refuse(reason: str) -> NoReturn:
+    """End the program with one readable error."""
+    pulumi.log.error(reason)
+    sys.exit(SAID)
+
 
 def main() -> None:
-    """Raises nothing: problems become one readable error, and then nothing is registered."""
+    """Problems become one error, and then nothing is registered."""
     stack = StackName(pulumi.get_project(), pulumi.get_stack())
     try:
         settings = load(raw_config(without=lost_nodes(stack.stack)))
         if offline() and not pulumi.runtime.is_dry_run():
-            raise pulumi.RunError(f"{OFFLINE} is for previews without nodes: unset it before `up`")
+            refuse(f"{OFFLINE} is for previews without nodes: unset it before `up`")
         # The components take as long to load as the nodes take to answer: both at once.
         threading.Thread(target=importlib.import_module, args=("components.cluster",), daemon=True).start()
         found = survey(settings, stack, changing=not pulumi.runtime.is_dry_run())
     except ProblemsError as error:
-        raise pulumi.RunError(error.report()) from None
+        refuse(error.report())
     for warning in found.warnings:
         pulumi.warn(warning.text())
     for note in found.plan.notes:
