@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from . import api, debian, host, image, lifecycle, loading, network
+from . import api, debian, host, image, library, lifecycle, loading, network
 from . import node as nodes
 from .model import DEFAULT_NAME, MAX_NODES, Lab
 from .shell import LabError, say
@@ -57,6 +57,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("node", help="NODE or all")
     command.add_argument("archive", type=Path, nargs="?", help="default: the engine's, built if need be")
     command.add_argument("--variant", type=int, default=1)
+    command = actions.add_parser("library", help="write a simulated libnccl (library.py), and print its sha256")
+    command.add_argument("--out", type=Path, required=True, help="the file")
+    command.add_argument("--kind", choices=tuple(library.KINDS), default="patched", help="default: %(default)s")
+    command.add_argument("--machine", choices=tuple(library.MACHINES), help="default: this machine's")
+    command.add_argument("--edition", type=int, default=1, help="another number, another sha256")
 
     command = commands.add_parser("_node")  # daemons, started by the commands above
     command.add_argument("node")
@@ -78,6 +83,9 @@ def dispatch(lab: Lab, options: argparse.Namespace) -> None:
             print(json.dumps(api.Handle(lab).snapshot(options.node)))
         case "image" if options.action == "build":
             build_image(lab, options.variant, options.out)
+        case "image" if options.action == "library":
+            markers = library.KINDS[options.kind]
+            print(library.build(options.out, markers=markers, machine=options.machine, edition=options.edition))
         case "image":
             load_image(lab, options)
         case "_node":
@@ -134,7 +142,8 @@ def main() -> int:
     options = parser().parse_args()
     directory = options.dir or api.default_directory(options.name)
     try:
-        host.require()
+        if options.command != "image" or options.action != "library":  # which writes one file, on any machine
+            host.require()
         dispatch(Lab(options.name, directory.resolve()), options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)

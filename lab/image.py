@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import library
 from .model import PACKAGE, replace
 from .shell import LabError, say
 
@@ -27,8 +28,7 @@ SOURCE = PACKAGE / "engine"
 EPOCH = "2026-01-01T00:00:00Z"
 SECOND = 10**9
 LIBRARY = "opt/sglang/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
-STOCK = b"stand-in for the stock library\0NCCL version 2.30.7+cuda13.2\0"
-PATCHED = STOCK.replace(b"stock", b"patched") + b"NCCL_SWITCHLESS_RING_ONLY\0NCCL_IB_EXTENDED_IPV4_GIDS\0"
+FLAVOURS = {"sim": "patched", "stock": "stock", "bare": ""}  # tag: kind of library, or none at all
 MODEL = "models/DeepSeek-V4.1-Flash"
 SHARDS = 2
 KEPT = 6  # archives in the cache
@@ -48,6 +48,7 @@ MODULES = re.compile(
     r"_(json|queue|bz2|lzma|posixshmem|contextvars|asyncio|ctypes|decimal|uuid|multiprocessing)\."
     r"|(mmap|resource|termios)\."
 )
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # by docker's word
 USERS = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 COMPILER = """
 import base64, importlib.util, json, sys
@@ -72,7 +73,8 @@ class Built:
 def build(root: Path, folder: Path, variant: int = 1) -> Built:
     """The archive of a variant, made unless `folder` has one of the same content.
 
-    Variant 1 holds `spark-engine:sim`, whose library is a patched one, and `spark-engine:stock`.
+    Variant 1 holds `spark-engine:sim`, whose library is a patched one, `spark-engine:stock`, and
+    `spark-engine:bare`, which has none.
     Every other variant N holds `spark-engine:simN`: the same with another id.
     """
     digest = _digest(root, variant)
@@ -98,7 +100,7 @@ def _forget_old(folder: Path) -> None:
 
 def _digest(root: Path, variant: int) -> str:
     total = hashlib.sha256(f"{root.name} {variant}".encode())
-    for file in [Path(__file__), *sorted(SOURCE.glob("*.py"))]:
+    for file in [Path(__file__), Path(library.__file__), *sorted(SOURCE.glob("*.py"))]:
         total.update(file.name.encode() + b"\0" + file.read_bytes())
     return total.hexdigest()[:16]
 
@@ -109,11 +111,10 @@ def _save(root: Path, folder: Path, variant: int, archive: Path) -> dict[str, st
         _base(root, stage)
         base, engine = pack_folder(stage), pack(_engine(stage))
         machine = _architecture((stage / "usr/bin/python3").resolve())
-    flavours = {"sim": PATCHED, "stock": STOCK} if variant == 1 else {f"sim{variant}": PATCHED}
     members: dict[str, bytes] = {}
     manifest, images = [], {}
-    for tag, library in flavours.items():
-        layers = [base, engine, pack(_parents({LIBRARY: library}))]
+    for tag, kind in FLAVOURS.items() if variant == 1 else ((f"sim{variant}", "patched"),):
+        layers = [base, engine, pack(_parents(_library(kind, machine)))]
         config = json.dumps(configuration(layers, machine, variant), sort_keys=True).encode()
         name = hashlib.sha256(config).hexdigest()
         paths = [f"{hashlib.sha256(layer).hexdigest()}/layer.tar" for layer in layers]
@@ -179,6 +180,13 @@ def _engine(stage: Path) -> Layer:
         shard = f"{MODEL}/model-{number:05d}-of-{SHARDS:05d}.safetensors"
         files[shard] = len(header).to_bytes(8, "little") + header
     return _parents(files)
+
+
+def _library(kind: str, machine: str) -> Layer:
+    """The file that an overlay covers; an image without it is one that no overlay fits."""
+    if not kind:
+        return {str(Path(LIBRARY).parent): None}
+    return {LIBRARY: library.content(library.KINDS[kind], MACHINES[machine])}
 
 
 def _python(stage: Path, *arguments: str, stdin: str | None = None) -> str:

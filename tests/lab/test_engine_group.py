@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lab.image import PATCHED, STOCK
+from lab import library
 from lab.model import PACKAGE
 from lab.shell import wait_for
 
@@ -37,7 +37,7 @@ class Group:
         self.folder, self.more, self.own = folder, more, own
         self.port, self.rendezvous = free_port(), free_port()
         self.library = folder / "libnccl.so.2"
-        self.library.write_bytes(PATCHED)
+        library.build(self.library, markers=library.KINDS["patched"])
         self.model = folder / "model"
         self.model.mkdir()
         (self.model / "config.json").write_text("{}")
@@ -172,8 +172,7 @@ def test_a_missing_rank_and_a_wrong_sum_end_the_others(group: Start) -> None:
 
 def test_a_second_library_is_refused(group: Start) -> None:
     one = group()
-    (one.folder / "second").mkdir()
-    (one.folder / "second/libnccl.so.2").write_bytes(STOCK)
+    library.build(one.folder / "second/libnccl.so.2", markers=library.KINDS["stock"])
     one.more["LD_LIBRARY_PATH"] = str(one.folder / "second")
     one.start(range(1))
     assert one.codes() == [1]
