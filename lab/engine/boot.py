@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def arguments(settings: Settings) -> list[str]:
     words += ["--nnodes", str(settings.nodes), "--node-rank", str(settings.rank)]
     words += ["--dist-init-addr", address]
     words += ["--max-total-tokens", value("MAX_TOTAL_TOKENS", "320000")]
-    words += env.get("EXTRA_SGLANG_ARGS", "").split()
+    words += shlex.split(env.get("EXTRA_SGLANG_ARGS", ""))
     return words + (["--api-key", REDACTED] if settings.api_key else [])
 
 

@@ -8,26 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import fabric, routing, wire
+from . import evidence, fabric, routing, wire
 from .collective import Channel, WrongSum, all_reduce
 from .fabric import Device
 from .library import Library
 from .log import EngineLog, NcclLog
 from .rendezvous import Group, PeerLost
 from .settings import Settings
-
-KNOWN = """NCCL_ALGO NCCL_PROTO NCCL_NET NCCL_IB_DISABLE NCCL_IB_HCA NCCL_IB_GID_INDEX
-    NCCL_SOCKET_IFNAME NCCL_P2P_DISABLE NCCL_P2P_LEVEL NCCL_SHM_DISABLE NCCL_CROSS_NIC
-    NCCL_IB_MERGE_NICS NCCL_IB_SUBNET_AWARE_ROUTING NCCL_IB_SUBNET_PREFIX_LEN NCCL_CUMEM_ENABLE
-    NCCL_BUFFSIZE NCCL_LL128_BUFFSIZE NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS
-    NCCL_IB_QPS_PER_CONNECTION""".split()
-PATCHED = {
-    "ring_only": ["NCCL_SWITCHLESS_RING_ONLY"],
-    "extended_gids": [
-        "NCCL_IB_EXTENDED_IPV4_GIDS", "NCCL_IB_PRESERVE_PCI_DOMAIN", "NCCL_IB_ROUTE_DIAGNOSTICS",
-    ],
-    "skip_tree": ["NCCL_SKIP_TREE_CONNECT"],
-}  # fmt: skip
 
 
 class NcclError(Exception):
@@ -47,22 +34,22 @@ class Communicator:
         self.listener = wire.Listener()
         self.devices: list[Device] = []
         self.sockets = False
-        extended = library.extended_gids
         self.policy = routing.Policy(
             subnet_aware=settings.flag("NCCL_IB_SUBNET_AWARE_ROUTING"),
             prefix=int(settings.number("NCCL_IB_SUBNET_PREFIX_LEN", 24)),
-            extended=extended and settings.flag("NCCL_IB_EXTENDED_IPV4_GIDS"),
-            preserve_domain=extended and settings.flag("NCCL_IB_PRESERVE_PCI_DOMAIN"),
+            extended=library.extended_gids and settings.flag("NCCL_IB_EXTENDED_IPV4_GIDS"),
+            preserve_domain=library.preserve_domain and settings.flag("NCCL_IB_PRESERVE_PCI_DOMAIN"),
         )
 
-    def _fail(self, text: str) -> NcclError:
+    def _fail(self, text: str, kind: str = "unhandled system error") -> NcclError:
         self.nccl.warn(text)
-        return NcclError("RuntimeError: NCCL error: unhandled system error")
+        return NcclError(f"RuntimeError: NCCL error: {kind}")
 
     def start(self) -> None:
         """From nothing to connected."""
-        self.nccl.version(f"NCCL version {self.library.version}+cuda{self.library.cuda}")
-        self._tell_environment()
+        self.nccl.version(f"NCCL version {self.library.release}+cuda{self.library.cuda}")
+        for line in evidence.environment(self.env, self.library):
+            self.nccl.info("ENV", line)
         bootstrap = fabric.socket_interface(self.env.get("NCCL_SOCKET_IFNAME", ""))
         if not bootstrap:
             raise self._fail("Bootstrap : no socket interface found")
@@ -76,14 +63,6 @@ class Communicator:
             raise self._fail(f"Bootstrap: {error}") from None
         finally:
             self.listener.close()
-
-    def _tell_environment(self) -> None:
-        names = list(KNOWN)
-        for capability, more in PATCHED.items():
-            names += more if getattr(self.library, capability) else []
-        for name in names:
-            if name in self.env:
-                self.nccl.info("ENV", f"{name} set by environment to {self.env[name]}.")
 
     def _find_devices(self, bootstrap: tuple[str, str]) -> None:
         """RoCE devices where there are any; else plain sockets, unless NCCL_NET forbids them."""
@@ -132,11 +111,7 @@ class Communicator:
             policy = routing.Policy(False, 0, False, False)
         advert = routing.advertise(self.devices, policy)
         if self.library.extended_gids and not self.sockets:
-            self.nccl.info(
-                "NET",
-                f"NET/IB ListenerRouting format={advert.format} "
-                f"advertised={len(advert.addresses)} observed={advert.observed}",
-            )
+            self.nccl.info("NET", evidence.listener(advert))
         mine = {
             "addresses": [device.ipv4 for device in self.devices],
             "names": [device.name for device in self.devices],
@@ -144,10 +119,10 @@ class Communicator:
             "ports": self.listener.ports,
             "trees": not self._skips_trees(),
             "library": self.library.sha256,
+            "version": self.library.code,
         }
         peers = self.group.exchange("nccl", mine, self.limit * 3)
-        if len({peer["library"] for peer in peers}) > 1:
-            self.say("sim: the ranks do not load the same libnccl")
+        self._compare(peers)
         count = routing.channels(
             min(len(peer["addresses"]) for peer in peers),
             int(self.settings.number("NCCL_MIN_NCHANNELS", 1)),
@@ -178,6 +153,20 @@ class Communicator:
         self.group.exchange("trees", True, self.limit * 3)
         self.nccl.info("INIT", "Init COMPLETE")
 
+    def _compare(self, peers: list[dict[str, Any]]) -> None:
+        """NCCL compares versions and nothing else: another build shows in what it does."""
+        told = evidence.differing([peer["library"] for peer in peers])
+        if told:
+            self.say(f"sim: {told}")
+        own = self.library.code
+        for number, peer in enumerate(peers):
+            if peer["version"] != own:
+                raise self._fail(
+                    f"Mismatched NCCL version detected : rank {number} version {peer['version']} "
+                    f"rank {self.group.rank} version {own}",
+                    "invalid usage",
+                )
+
     def _skips_trees(self) -> bool:
         ring_only = self.library.ring_only and self.settings.flag("NCCL_SWITCHLESS_RING_ONLY")
         return ring_only or (self.library.skip_tree and "NCCL_SKIP_TREE_CONNECT" in self.env)
@@ -196,17 +185,12 @@ class Communicator:
             policy,
         )
         if route is None:
-            device = self.devices[nominal]
-            raise self._fail(f"NET/IB : channel {number} to rank {peer}: {device.name} has no GID that matches")
+            why = f"{self.devices[nominal].name} has no IPv4 GID" if addresses else "it published no GID"
+            raise self._fail(f"NET/IB : channel {number} to rank {peer}: {why}")
         device, address = route.device, route.device.ipv4
         assert address
         if route.overridden:
-            kept = policy.preserve_domain and device.domain == route.nominal.domain
-            self.nccl.info(
-                "NET",
-                f"NET/IB: Subnet-aware routing: overriding dev {route.nominal.index} "
-                f"with dev {device.index}" + (f" preserving PCI root {device.pci_root}" if kept else ""),
-            )
+            self.nccl.info("NET", evidence.overriding(route, policy))
         try:
             sock = wire.connect(
                 (device.netdev, address),
@@ -216,6 +200,8 @@ class Communicator:
                 fabric=not self.sockets,
             )
         except wire.WireError as error:
+            if self.sockets:
+                raise self._fail(f"NET/Socket : connect to {route.remote} (rank {peer}): {error}") from None
             raise self._fail(
                 f"Call to ibv_modify_qp failed with 110 Connection timed out, on dev "
                 f"{device.name}:{device.port}, local GID ::ffff:{address}, remote GID "
@@ -230,23 +216,16 @@ class Communicator:
 
     def _diagnose(self) -> None:
         """One record for each end of a connection, if asked for."""
-        if not self.library.extended_gids or not self.settings.flag("NCCL_IB_ROUTE_DIAGNOSTICS"):
+        if self.sockets or not self.library.diagnostics or not self.settings.flag("NCCL_IB_ROUTE_DIAGNOSTICS"):
             return
-        index = {device.name: device.index for device in self.devices}
         for channel in self.channels:
             for side, sock, name in (
                 ("send", channel.out, channel.send_device),
                 ("recv", channel.source, channel.receive_device),
             ):
-                local, remote = sock.getsockname(), sock.getpeername()
-                number = index.get(name, 0)
-                self.nccl.info(
-                    "NET",
-                    f"NET/IB RouteFinal side={side} comm={channel.number} mergedDev={number} "
-                    f"qpIndex=0 qpNum={local[1]} devIndex={number} ibDev={number} hca={name} "
-                    f"port=1 localGid=::ffff:{local[0]} remoteGid=::ffff:{remote[0]} "
-                    f"remoteQpNum={remote[1]}",
-                )
+                for device in self.devices:
+                    if device.name == name:
+                        self.nccl.info("NET", evidence.final(side, channel.number, sock, device))
 
     def _trees(self, peers: list[dict[str, Any]], policy: routing.Policy) -> None:
         """Stock NCCL connects trees too: a path is needed between ranks that no cable joins."""
@@ -285,6 +264,12 @@ class Communicator:
 
     def qualify(self, bad_device: str) -> None:
         """The first collectives, at full size; sums are checked."""
+        if self.group.size > 1 and self._skips_trees() and not routing.allows(self.env.get("NCCL_ALGO", ""), "Ring"):
+            raise self._fail(
+                "Error : no algorithm/protocol available for function AllReduce with datatype ncclInt32. "
+                f"NCCL_ALGO was set to {self.env['NCCL_ALGO']}.",
+                "invalid usage",
+            )
         size = int(self.settings.number("ENGINE_ALLREDUCE_BYTES", 1 << 20))
         repetitions = int(self.settings.number("ENGINE_ALLREDUCE_REPS", 2))
         began = time.monotonic()

@@ -42,9 +42,8 @@ class Rank:
         """Everything before the first request."""
         settings, say = self.settings, self.say
         pip = Path(settings.env.get("NCCL_PIP_SO") or PIP_LIBRARY)
-        library.refuse_second(settings.env, pip)
-        loaded = library.load(pip)
-        say(f"sglang is using nccl=={loaded.version}")
+        loaded = library.load(settings.env, pip)
+        say(f"sglang is using nccl=={loaded.release}")
         say("Init torch distributed begin.")
         self.group = Group(settings)
         if settings.nodes > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -121,6 +122,7 @@ def test_ranks_meet_sum_bytes_and_answer(group: Start) -> None:
     assert "k3y" not in log
     assert one.ask("/health") == (200, None)
     assert one.ask("/v1/models")[0] == 401
+    assert one.chat("19 + 23?")[0] == one.chat("19 + 23?", "K3y")[0] == 401
     assert one.ask("/v1/models", key="k3y")[1]["data"][0]["id"] == "deepseek-v4.1-flash"
     assert one.chat("19 + 23?", "k3y")[1]["choices"][0]["message"]["content"] == "42"
     for process in one.processes:
@@ -170,13 +172,54 @@ def test_a_missing_rank_and_a_wrong_sum_end_the_others(group: Start) -> None:
     assert any("wrong sum" in other.log(rank) for rank in range(RANKS))
 
 
-def test_a_second_library_is_refused(group: Start) -> None:
+@pytest.mark.parametrize(("variable", "place"), [("LD_LIBRARY_PATH", "second"), ("LD_PRELOAD", "second/libnccl.so.2")])
+def test_a_second_library_ends_the_engine_unless_its_check_is_off(group: Start, variable: str, place: str) -> None:
     one = group()
     library.build(one.folder / "second/libnccl.so.2", markers=library.KINDS["stock"])
-    one.more["LD_LIBRARY_PATH"] = str(one.folder / "second")
+    one.more[variable] = str(one.folder / place)
     one.start(range(1))
     assert one.codes() == [1]
-    assert "Duplicate NCCL runtime found" in one.log(0)
+    said = one.log(0).partition("AssertionError: Duplicate NCCL runtime found in the current system: ")[2]
+    assert set(said.splitlines()[0].split(" and ")) == {str(one.library), str(one.folder / "second/libnccl.so.2")}
+    assert "Init torch distributed" not in one.log(0)
+    other = group(EP_SUPPRESS_NCCL_CHECK="1", **{variable: one.more[variable]})
+    other.start()
+    assert "Tree transport setup disabled" in other.ready()
+
+
+def test_a_path_that_leads_to_the_same_file_is_no_second_library(group: Start) -> None:
+    one = group()
+    (one.folder / "same").mkdir()
+    (one.folder / "same/libnccl.so.2").symlink_to(one.library)
+    one.more["LD_LIBRARY_PATH"] = str(one.folder / "same")
+    one.start()
+    one.ready()
+
+
+def foreign() -> bytes:
+    return library.content((), next(name for name in library.MACHINES if name != platform.machine()))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot open shared object file: No such file or directory"),
+        (foreign(), "cannot open shared object file: No such file or directory"),
+        (b"no ELF file, yet of a length that holds a header; " * 2, "invalid ELF header"),
+        (library.content(())[:20], "file too short"),
+    ],
+    ids=["missing", "another machine", "no ELF", "cut off"],
+)
+def test_what_the_loader_refuses_ends_the_engine_in_the_loaders_words(
+    group: Start, content: bytes | None, said: str
+) -> None:
+    one = group()
+    one.library.unlink()
+    if content is not None:
+        one.library.write_bytes(content)
+    one.start(range(1))
+    assert one.codes() == [1]
+    assert f"ImportError: {one.library}: {said}" in one.log(0)
 
 
 def test_sigterm_while_waiting_for_others_ends_at_once(group: Start) -> None:

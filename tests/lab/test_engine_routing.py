@@ -9,6 +9,7 @@ import pytest
 from lab.engine import faults, library, routing, settings
 from lab.engine.fabric import Device, devices
 from lab.engine.routing import Policy, advertise, choose
+from lab.library import KINDS, build
 
 NAMES = ("rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1")
 STOCK = Policy(subnet_aware=True, prefix=24, extended=False, preserve_domain=False)
@@ -107,8 +108,32 @@ def test_faults_are_for_the_rank_they_name() -> None:
         faults.parse("explode", 0)
 
 
-def test_a_library_can_what_its_strings_say(tmp_path: Path) -> None:
-    file = tmp_path / "libnccl.so.2"
-    file.write_bytes(b"\x7fELF\0NCCL version 2.30.7+cuda13.2\0NCCL_SWITCHLESS_RING_ONLY\0")
-    found = library.load(file)
-    assert (found.version, found.ring_only, found.extended_gids) == ("2.30.7", True, False)
+@pytest.mark.parametrize(
+    ("kind", "can"),
+    [
+        ("patched", (1, 0, 1, 1, 1)),
+        ("no-extended", (1, 0, 0, 0, 0)),
+        ("skip-tree", (0, 1, 0, 0, 0)),
+        ("stock", (0,) * 5),
+    ],
+)
+def test_a_library_can_what_its_strings_say(tmp_path: Path, kind: str, can: tuple[int, ...]) -> None:
+    digest = build(tmp_path / "it", markers=KINDS[kind])
+    found = library.read(tmp_path / "it")
+    assert (found.sha256, found.release, found.code, found.cuda) == (digest, "2.30.7", 23007, "13.2")
+    abilities = found.ring_only, found.skip_tree, found.extended_gids, found.preserve_domain, found.diagnostics
+    assert abilities == can
+
+
+def test_a_file_that_tells_no_version_is_no_library(tmp_path: Path) -> None:
+    (tmp_path / "it").write_bytes(b"NCCL_SWITCHLESS_RING_ONLY\0")
+    with pytest.raises(library.LibraryError, match="undefined symbol: ncclGetVersion"):
+        library.read(tmp_path / "it")
+
+
+@pytest.mark.parametrize(
+    ("listing", "ring"),
+    [("", True), ("Ring", True), ("ring,tree", True), ("Tree", False), ("^Ring", False), ("^Tree", True)],
+)
+def test_algorithms_are_listed_as_the_library_reads_them(listing: str, ring: bool) -> None:
+    assert routing.allows(listing, "Ring") == ring
