@@ -227,6 +227,17 @@ class Rig:
         differences = {name: lines for name in before if (lines := diff(before[name], after[name]))}
         assert not differences, json.dumps(differences, indent=1)
 
+    @contextmanager
+    def leaving_no_trace(self) -> Iterator[None]:
+        """Destroy the stack in the end, whatever happens; then every node is as it was before."""
+        before = self.lab.snapshots()
+        try:
+            yield
+        finally:
+            self.destroy()
+        self.assert_empty()
+        self.assert_as(before)
+
     def engines(self) -> dict[str, dict[str, str]]:
         """Node -> labels of its one running container of a stack."""
         found_by = "docker ps -q --filter label=spark-fabric.stack"

@@ -96,6 +96,15 @@ class Fleet:
         disturbed = self.witness.record(self.began).disturbed()
         assert not disturbed, "\n".join(disturbed)
 
+    def kill_half_way(self, node: str, point: str, what: What, words: tuple[str, ...] = UP) -> Running:
+        """Kill a run where the node's program comes to a point, and then that program."""
+        with self.lab.stopped_at(node, point) as reached:
+            run = Running(self.rig, *words)
+            run.until(reached)
+            run.kill(what)
+            kill_program(reached)
+        return run
+
     # the damage
 
     def stages(self, node: str) -> dict[str, str]:
@@ -133,11 +142,7 @@ def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
 @pytest.mark.parametrize(("way", "what"), [("destroy", "everything"), ("other", "cli")])
 def test_killed_in_the_very_first_change_of_a_node(fleet: Fleet, way: Way, what: What) -> None:
     fleet.be(there=False)
-    with fleet.lab.stopped_at("spark2", "journal-apply") as point:
-        run = Running(fleet.rig, *UP)
-        run.until(point)
-        run.kill(what)
-        kill_program(point)
+    run = fleet.kill_half_way("spark2", "journal-apply", what)
     assert fleet.stages("spark2") == {"node": "applying"}
     assert "spark2-node" not in fleet.known()
     assert "creating spark2-node" in fleet.pending()
@@ -151,11 +156,7 @@ def test_killed_between_journal_and_change(fleet: Fleet) -> None:
     fleet.be(there=True)
     before = fleet.mtus("spark2")
     fleet.change()
-    with fleet.lab.stopped_at("spark2", "journal-apply") as point:
-        run = Running(fleet.rig, *UP)
-        run.until(point)
-        run.kill("everything")
-        kill_program(point)
+    fleet.kill_half_way("spark2", "journal-apply", "everything")
     assert fleet.stages("spark2")["plane0"] == "applying"
     assert fleet.mtus("spark2") == before
     assert not fleet.containers()
@@ -200,11 +201,7 @@ def test_killed_when_the_engines_are_gone_and_nothing_is_changed_yet(fleet: Flee
     fleet.be(there=True)
     before = fleet.mtus("spark1")
     fleet.change()
-    with fleet.lab.stopped_at("spark1", "program-apply") as point:
-        run = Running(fleet.rig, *UP)
-        run.until(point)
-        run.kill(what)
-        kill_program(point)
+    fleet.kill_half_way("spark1", "program-apply", what)
     assert not fleet.containers()
     assert "standstill" in fleet.known()
     assert "spark1-engine" not in fleet.known()
@@ -249,11 +246,7 @@ def test_interrupted_run_ends_in_order_and_is_finished_by_the_next(fleet: Fleet)
 @pytest.mark.parametrize(("way", "what"), [("same", "everything"), ("destroy", "cli")])
 def test_killed_in_destroy(fleet: Fleet, way: Way, what: What) -> None:
     fleet.be(there=True)
-    with fleet.lab.stopped_at("spark3", "journal-revert") as point:
-        run = Running(fleet.rig, *DESTROY)
-        run.until(point)
-        run.kill(what)
-        kill_program(point)
+    fleet.kill_half_way("spark3", "journal-revert", what, DESTROY)
     assert "reverting" in fleet.stages("spark3").values()
     assert "gate" not in fleet.known()
     fleet.recover(way)

@@ -56,15 +56,9 @@ class Fleet:
 
 
 def _fleet(rig: Rig) -> Iterator[Fleet]:
-    before = rig.lab.snapshots()
-    with watching(rig.lab) as witness:
-        try:
-            rig.up()
-            yield Fleet(rig, witness)
-        finally:
-            rig.destroy()
-    rig.assert_empty()
-    rig.assert_as(before)
+    with rig.leaving_no_trace(), watching(rig.lab) as witness:
+        rig.up()
+        yield Fleet(rig, witness)
 
 
 @pytest.fixture(scope="module")

@@ -62,13 +62,9 @@ def fleet(ring_lab: api.Handle, new_rig: NewRig, tmp_path_factory: pytest.TempPa
     """Four nodes in a ring, from a checkout of its own that may be changed."""
     checkout = copy_checkout(tmp_path_factory.mktemp("own") / "spark-fabric")
     rig = new_rig(ring_lab, "writes", "ring", checkout)
-    with watching(ring_lab) as witness:
-        try:
-            rig.up()
-            yield Fleet(rig, witness)
-        finally:
-            rig.destroy()
-    rig.assert_empty()
+    with rig.leaving_no_trace(), watching(ring_lab) as witness:
+        rig.up()
+        yield Fleet(rig, witness)
 
 
 def test_a_file_that_is_only_touched_is_a_write(fleet: Fleet) -> None:
