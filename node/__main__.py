@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 from . import manual, observe
@@ -13,7 +14,7 @@ from .system import System
 
 Json = dict[str, Any]
 
-VERBS = ("observe", "check", "apply", "revert", "engines", "verify", "status", "adopt")
+VERBS = ("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "status", "adopt")
 
 
 def main(argv: list[str]) -> int:
@@ -24,9 +25,7 @@ def main(argv: list[str]) -> int:
     system = System()
     try:
         verb = _verb(argv)
-        text = "" if sys.stdin.isatty() else sys.stdin.read()
-        request = parse(text) if text.strip() else manual.request(system, verb)
-        answer = act(system, verb, request)
+        answer = act(system, verb, _request(system, verb))
     except Failure as failure:
         for line in failure.lines:
             say(line)
@@ -39,6 +38,14 @@ def main(argv: list[str]) -> int:
     return code
 
 
+def _request(system: System, verb: str) -> Request:
+    if verb == "install":
+        stdin = sys.stdin.buffer
+        return replace(parse(stdin.readline().decode()), content=stdin)
+    text = "" if sys.stdin.isatty() else sys.stdin.read()
+    return parse(text) if text.strip() else manual.request(system, verb)
+
+
 def _verb(argv: list[str]) -> str:
     verb = argv[0] if argv else ""
     if verb not in VERBS:
@@ -49,7 +56,7 @@ def _verb(argv: list[str]) -> str:
 def act(system: System, verb: str, request: Request) -> Json:
     """Do one verb; the answer. Raises `Failure`."""
     if verb == "observe":
-        return observe.observe(system, request.owner)
+        return observe.observe(system, request.owner, named=request.desired.get("libraries") or ())
     # Compiling these costs more time than `observe` takes.
     if verb == "status":
         from .status import status  # noqa: PLC0415
@@ -59,6 +66,10 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .verify import verify  # noqa: PLC0415
 
         return verify(system, request.node or "this node", request.desired)
+    if verb == "wants":
+        from .sent import wants  # noqa: PLC0415
+
+        return wants(system, request.desired)
     from . import changes  # noqa: PLC0415
 
     if verb == "check":

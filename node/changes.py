@@ -34,7 +34,7 @@ def _change(system: System, verb: str, request: Request) -> Json:
     else:
         run = Run(system, request, Journal.load(system, request.owner), report)
         refuse_unknown(run.journal)
-        if verb == "apply":
+        if verb in ("apply", "install"):
             _apply(run)
         elif verb == "revert":
             _revert(run)
@@ -81,7 +81,7 @@ def check(system: System, request: Request) -> Json:
     held = owner.problem(request.owner, owner.read(system))
     problems = [held] if held else []
     parts = tuple({part for name in wanted for part in STAGES[name].parts})
-    observed = observe.observe(system, request.owner, parts)
+    observed = observe.observe(system, request.owner, parts, observe.libraries_of(*wanted.values()))
     for name, desired in wanted.items():
         problems += STAGES[name].validate(system, desired, observed)
     node = request.node or "this node"

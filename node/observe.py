@@ -4,11 +4,11 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from . import alive, journal, lock, netplan, nm, owner, units
+from . import alive, journal, lock, nccl, netplan, nm, owner, units
 from .docker import connect
 from .request import Failure, Owner
 from .system import System
@@ -19,8 +19,13 @@ SYSCTL = "/etc/sysctl.d"
 Json = dict[str, Any]
 
 
-def observe(system: System, asking: Owner | None, parts: tuple[str, ...] | None = None) -> Json:
-    """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors"."""
+def observe(
+    system: System, asking: Owner | None, parts: tuple[str, ...] | None = None, named: Iterable[str] = ()
+) -> Json:
+    """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors".
+
+    `named` are paths of NCCL libraries of the operator's.
+    """
     makers: dict[str, Callable[[], Json]] = {
         "machine": lambda: _machine(system),
         "owner": lambda: {"owner": owner.read(system), "lock": lock.observe(system)},
@@ -33,6 +38,7 @@ def observe(system: System, asking: Owner | None, parts: tuple[str, ...] | None 
         "nm-devices": lambda: {"nm": nm.observe_devices(system)},
         "files": lambda: {"files": _files(system)},
         "forwarding": lambda: _forwarding(system),
+        "nccl": lambda: {"nccl": nccl.observe(system, asking.stack if asking else None, named)},
         "docker": lambda: {"docker": _docker(system)},
         "rdma": lambda: {"rdma_users": alive.rdma_users(system)},
     }
@@ -60,6 +66,11 @@ def observe(system: System, asking: Owner | None, parts: tuple[str, ...] | None 
         observed["lock"] = busy or observed.get("lock") or lock.observe(system)
     observed["errors"] = errors
     return observed
+
+
+def libraries_of(*desired: Json) -> list[str]:
+    """The libraries that desired states name."""
+    return [state["path"] for state in desired if state.get("source") == nccl.THEIRS]
 
 
 def _machine(system: System) -> Json:

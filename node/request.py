@@ -5,6 +5,8 @@ A request is one JSON object on stdin:
     {"owner": {"project": "spark-fabric", "stack": "ring", "fleet_id": "…", "state_id": "…"},
      "node": "spark1", "stage": "plane0", "desired": {…}, "holder": "who asks, and from where", "force": false}
 
+For `install` it is one line, and the contents of files follow (see `node.sent`).
+
 The answer is one JSON object on stdout; progress and errors are short lines on stderr.
 """
 
@@ -13,7 +15,7 @@ import json
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 OK = 0
 FAILED = 1
@@ -61,7 +63,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Request:
-    """One request. `desired` is empty where the verb takes none."""
+    """One request. `desired` is empty where the verb takes none; `content` is what follows an `install`."""
 
     owner: Owner
     node: str
@@ -69,6 +71,7 @@ class Request:
     desired: dict[str, Any] = field(default_factory=dict)
     holder: str = "someone"
     force: bool = False
+    content: BinaryIO | None = None
 
 
 def parse_owner(value: Any) -> Owner:

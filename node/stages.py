@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import netplan, plane, relay
+from . import nccl, netplan, plane, relay
 from .deviation import Deviation, of_journal
 from .digest import digest
 from .files import undo_file, undo_folder
 from .netplan import undo_load
 from .ports import undo_managed, undo_port
+from .sent import KIND as PLACED
+from .sent import undo_placed
 from .steps import Step, UndoStep
 from .system import System
 from .units import undo_unit, undo_units
@@ -20,6 +22,7 @@ Json = dict[str, Any]
 UNDO: dict[str, UndoStep] = {
     "unit": undo_unit,
     "managed": undo_managed,
+    PLACED: undo_placed,
     "file": undo_file,
     "units": undo_units,
     "netplan": undo_load,
@@ -84,5 +87,6 @@ STAGES: dict[str, Stage] = {
         Stage("plane0", _PLANE, plane.deviations, plane.plan, validate_plane, guarded=True, read_back=_AFTER),
         Stage("plane1", _PLANE, plane.deviations, plane.plan, validate_plane, guarded=True, read_back=_AFTER),
         Stage("relay", ("journal", "files", "forwarding"), relay.deviations, relay.plan, _nothing),
+        Stage("nccl", ("journal", "nccl"), nccl.deviations, nccl.plan, nccl.validate),
     )
 }

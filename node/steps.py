@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from .journal import Journal, Undo
 from .request import say
@@ -11,7 +11,7 @@ from .system import System
 ABSENT = "absent"  # stands for "there is no such file" where a digest of its content is expected
 
 # In which order the kinds are undone; within a kind, the last change goes first.
-UNDO_ORDER = ("unit", "managed", "file", "units", "netplan", "rule", "value", "port", "folder")
+UNDO_ORDER = ("unit", "managed", "placed", "file", "units", "netplan", "rule", "value", "port", "folder")
 
 
 @dataclass
@@ -34,11 +34,12 @@ class Report:
 
 @dataclass
 class Work:
-    """What steps work with."""
+    """What steps work with. `content` is what is being sent: the bytes of files, one after the other."""
 
     system: System
     journal: Journal
     report: Report
+    content: BinaryIO | None = None
 
 
 class Step(Protocol):

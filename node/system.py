@@ -5,6 +5,7 @@ something call `checkpoint` before and after: there a test can end the program a
 """
 
 import fcntl
+import hashlib
 import os
 import select
 import stat
@@ -14,13 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from . import httpcall
 from . import run as runner
 from .run import Result
 
 T = TypeVar("T")
+
+PIECE = 1 << 20  # bytes of a large file in memory at one time
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,28 @@ class System:
             return self.path(path).read_bytes()
         except OSError:
             return None
+
+    def open_to_read(self, path: str) -> BinaryIO | None:
+        """A regular file, opened to be read in pieces; None where there is none."""
+        try:
+            handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not hold us up
+        except OSError:
+            return None
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            return None
+        return os.fdopen(handle, "rb")
+
+    def sha256(self, path: str) -> str | None:
+        """The digest of a file of any size; None where there is none."""
+        file = self.open_to_read(path)
+        if file is None:
+            return None
+        digest = hashlib.sha256()
+        with file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+        return digest.hexdigest()
 
     def text(self, path: str) -> str | None:
         """A short text file's content without the blank space around it, or None."""
@@ -95,27 +120,48 @@ class System:
         """Whether there is something at `path`."""
         return os.path.lexists(self.path(path))
 
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder at `path`."""
+        return self.path(path).is_dir()
+
     # changing
 
     def write(self, path: str, data: bytes, meta: Meta) -> None:
         """Put a file in place in one step, on disk before this returns."""
         self.checkpoint(f"before write {path}")
+        with self._replacing(path, meta) as file:
+            file.write(data)
+        self.checkpoint(f"after write {path}")
+
+    def receive(self, path: str, content: BinaryIO, size: int, sha256: str, meta: Meta) -> None:
+        """The same with the next `size` bytes of a stream. Raises `OSError` where these are fewer, or others."""
+        self.checkpoint(f"before receive {path}")
+        with self._replacing(path, meta) as file:
+            copy(content, file, size, sha256)
+        self.checkpoint(f"after receive {path}")
+
+    @contextmanager
+    def _replacing(self, path: str, meta: Meta) -> Iterator[BinaryIO]:
+        """A new file that takes the place of `path` at the end of the body, unless that fails."""
         target = self.path(path)
         fresh = target.with_name(f".{target.name}.spark-fabric-new")
         fresh.unlink(missing_ok=True)  # of a run that was killed
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if (meta.uid, meta.gid) != (os.geteuid(), os.getegid()):
-                os.fchown(handle, meta.uid, meta.gid)
-            os.fchmod(handle, meta.mode)
-            if meta.mtime_ns:
-                os.utime(handle, ns=(meta.mtime_ns, meta.mtime_ns))
-            os.fsync(handle)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                if (meta.uid, meta.gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(handle, meta.uid, meta.gid)
+                os.fchmod(handle, meta.mode)
+                if meta.mtime_ns:
+                    os.utime(handle, ns=(meta.mtime_ns, meta.mtime_ns))
+                os.fsync(handle)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
         os.rename(fresh, target)
         self._sync_folder(target.parent)
-        self.checkpoint(f"after write {path}")
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens where there is none."""
@@ -272,3 +318,18 @@ class System:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def copy(content: BinaryIO, file: BinaryIO, size: int, sha256: str) -> None:
+    """Copy the next `size` bytes of a stream. Raises `OSError` where these are fewer, or have another digest."""
+    digest, left = hashlib.sha256(), size
+    while left and (piece := content.read(min(left, PIECE))):
+        file.write(piece)
+        digest.update(piece)
+        left -= len(piece)
+    if left:
+        message = f"{size - left} of {size} bytes came"
+        raise OSError(message)
+    if digest.hexdigest() != sha256:
+        message = f"what came is {digest.hexdigest()[:12]} and not {sha256[:12]}: it has changed since the preview"
+        raise OSError(message)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, files, guard, lock, management, observe, owner
+from . import alive, files, guard, lock, management, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
 from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal
@@ -34,7 +34,7 @@ class Run:
     @property
     def work(self) -> Work:
         """What the steps work with."""
-        return Work(self.system, self.journal, self.report)
+        return Work(self.system, self.journal, self.report, self.request.content)
 
     @property
     def node(self) -> str:
@@ -43,7 +43,7 @@ class Run:
 
     def look(self, parts: tuple[str, ...]) -> dict[str, Any]:
         """What a stage wants to know of the machine."""
-        return observe.observe(self.system, self.request.owner, parts)
+        return observe.observe(self.system, self.request.owner, parts, observe.libraries_of(self.request.desired))
 
 
 def refuse_unknown(journal: Journal) -> None:
@@ -75,11 +75,16 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
     stale = _begin(run, stage, desired, steps)
     with _watched(run, stage) as before:
         try:
-            for operation in undo_order(stale):
+            # A file that was sent stays until the one that takes its place is there: the way here may be cut.
+            early = [operation for operation in stale if operation["kind"] != sent.KIND]
+            late = [operation for operation in stale if operation["kind"] == sent.KIND]
+            for operation in undo_order(early):
                 UNDO[operation["kind"]](run.work, operation)
             for step in steps:
                 if step.needed:
                     step.do(run.work)
+            for operation in undo_order(late):
+                UNDO[operation["kind"]](run.work, operation)
         except Failure:
             run.journal.stages[stage.name].failures += 1
             run.journal.save()
@@ -117,8 +122,8 @@ def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -
     entry = journal.stages.setdefault(stage.name, Entry(APPLYING, "", {}))
     if entry.status != APPLIED:
         for operation in entry.undo:
-            if operation["kind"] == "file":
-                run.system.clean(operation["key"].removeprefix("file:"))
+            if operation["kind"] in ("file", sent.KIND):
+                run.system.clean(operation["key"].partition(":")[2])
     entry.status, entry.digest, entry.desired = APPLYING, digest(desired), desired
     for step in steps:
         if not step.key:
@@ -250,6 +255,7 @@ def undo(run: Run) -> None:
         alive.refuse(run.system, run.node, "the revert")
     for name in names:
         revert(run, name)
+    sent.clear(run.system, run.journal.folder)
     run.journal.remove()
     run.system.remove(owner.PATH)
     run.system.remove_folder(HOME)

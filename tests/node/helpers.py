@@ -83,12 +83,12 @@ def refused(machine: Machine, *arguments: Any, **more: Any) -> Failure:
     return caught.value
 
 
-def killed(machine: Machine, at: int, *arguments: Any) -> bool:
+def killed(machine: Machine, at: int, *arguments: Any, **more: Any) -> bool:
     """Do a request and end the program at its checkpoint number `at`; whether it came that far."""
     machine.steps.clear()
     machine.kill_at = at
     with contextlib.suppress(Kill):
-        ask(machine, *arguments)
+        ask(machine, *arguments, **more)
     reached = machine.kill_at is None
     machine.kill_at = None
     return reached

@@ -16,13 +16,14 @@ import uuid as uuids
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import yaml
 
 from node.plane import eui64
 from node.run import Result
 from node.system import Meta, System
+from node.system import copy as copied
 
 T = TypeVar("T")
 
@@ -219,6 +220,12 @@ class Machine(System):
     def read(self, path: str) -> bytes | None:
         return self.files[path].data if path in self.files else None
 
+    def open_to_read(self, path: str) -> BinaryIO | None:
+        return io.BytesIO(self.files[path].data) if path in self.files else None
+
+    def is_folder(self, path: str) -> bool:
+        return path in self.folders
+
     def meta(self, path: str) -> Meta | None:
         file = self.files.get(path)
         return file and Meta(file.mode, 0, 0, file.mtime)
@@ -245,6 +252,11 @@ class Machine(System):
         self.clean(path)
         self._fill(path, data, meta.mode, meta.mtime_ns)
         self.checkpoint(f"after write {path}")
+
+    def receive(self, path: str, content: BinaryIO, size: int, sha256: str, meta: Meta) -> None:
+        came = io.BytesIO()
+        copied(content, came, size, sha256)
+        self.write(path, came.getvalue(), meta)
 
     def remove(self, path: str) -> None:
         self.clean(path)

@@ -1,6 +1,8 @@
 """The parts that touch a real machine: files, processes, locks, the guard, the command line."""
 
 import contextlib
+import hashlib
+import io
 import json
 import os
 import signal
@@ -264,3 +266,44 @@ def test_a_user_whom_docker_shuts_out_is_seen(tmp_path: Path, mode: int, user: s
     socket.touch()
     socket.chmod(mode)
     assert observe._shut_out(system, user) == found
+
+
+def test_a_stream_becomes_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
+    system = System(str(tmp_path))
+    data = os.urandom(3_000_000)
+    digest = hashlib.sha256(data).hexdigest()
+    system.receive("/x", io.BytesIO(data + b"of the next file"), len(data), digest, _meta(0o644))
+    assert (tmp_path / "x").read_bytes() == data
+    assert system.sha256("/x") == digest
+    for content in (data[:-1], bytes(len(data))):
+        with pytest.raises(OSError, match=r"bytes came|what came is"):
+            system.receive("/x", io.BytesIO(content), len(data), digest, _meta(0o644))
+        assert system.names("/") == ["x"]
+        assert (tmp_path / "x").read_bytes() == data
+
+
+def test_only_regular_files_are_opened_and_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    system = System(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("file")
+    assert [system.open_to_read(path) for path in ("/pipe", "/", "/none", "/link")] == [None] * 4
+    (tmp_path / "file").write_bytes(b"x")
+    assert system.sha256("/link") == hashlib.sha256(b"x").hexdigest()
+
+
+def test_a_file_comes_in_through_the_command_line_behind_its_request() -> None:
+    """`install` leaves what follows the first line to whoever puts files in place."""
+    request = {"owner": OWNER, "node": "spark1", "stage": "no-such-stage", "desired": {}}
+    script = (
+        "import sys; from node import __main__, changes\n"
+        "changes.change = lambda system, verb, request: {'verb': verb, 'came': request.content.read().decode()}\n"
+        "sys.exit(__main__.main(['install']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=json.dumps(request).encode() + b"\nbytes\nof a file",
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
+    )
+    assert json.loads(done.stdout) == {"ok": True, "verb": "install", "came": "bytes\nof a file"}
