@@ -11,12 +11,13 @@ FLEET_LOST    comma-separated names of nodes to skip, besides those listed in th
 stdin         JSON object: node name -> desired state
 
 The node program is packed from `node/` beside this folder and piped to the node, so nothing needs to be installed
-there. Exit status: 0 when all nodes succeeded, else the highest status of a node; 255 means that a node
-could not be reached (`ssh`'s own status).
+there. Files that `apply` wants on the nodes are sent with it (`fleet/sending.py`). Exit status: 0 when all nodes
+succeeded, else the highest status of a node; 255 means that a node could not be reached (`ssh`'s own status).
 """
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -25,10 +26,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
@@ -60,6 +63,17 @@ class Link:
     host_key: str  # "ssh-ed25519 AAAA…", as in a known_hosts line
     identity: str = ""  # relative to the checkout, or absolute; empty: what ssh's own configuration and agent offer
     connect_s: int = 5  # seconds that the node may take to answer
+
+
+class Content(Protocol):
+    """What is sent behind a request."""
+
+    @property
+    def seconds(self) -> int:
+        """How much longer a call may take for it."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, in pieces that fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +122,19 @@ def ssh_config(stack: str, link: Link) -> Path:
     if link.identity:
         lines += [f'  IdentityFile "{ROOT / Path(link.identity).expanduser()}"', "  IdentitiesOnly yes"]
     lines += ["Match all", "  Include ~/.ssh/config", "  Include /etc/ssh/ssh_config", ""]
-    _write(known, f"{link.name} {link.host_key}\n")
-    _write(place / f"{link.name}.conf", "\n".join(lines))
+    replace(known, f"{link.name} {link.host_key}\n")
+    replace(place / f"{link.name}.conf", "\n".join(lines))
     return place / f"{link.name}.conf"
 
 
-def _write(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
     """Replace a file at once, and only if it differs: several commands may do so at the same time."""
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    partial.write_text(text)
-    partial.replace(path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    fresh.write_text(text)
+    fresh.replace(path)
 
 
 def lost_nodes(stack: str) -> set[str]:
@@ -155,7 +169,7 @@ def remember_links(stack: str, links: list[Link]) -> None:
     """
     last = _last_links(stack)
     last |= {link.name: asdict(link) for link in links}
-    _write(folder(stack) / "links.json", json.dumps(last, indent=1, sort_keys=True) + "\n")
+    replace(folder(stack) / "links.json", json.dumps(last, indent=1, sort_keys=True) + "\n")
 
 
 def links_of_command(stack: str) -> list[Link]:
@@ -192,18 +206,30 @@ def _unreachable(link: Link, text: str) -> str:
 
 
 def ask(
-    verb: str, stack: str, link: Link, packed: bytes, request: dict[str, Any], limit: float | None = None
+    verb: str,
+    stack: str,
+    link: Link,
+    packed: bytes,
+    request: dict[str, Any],
+    limit: float | None = None,
+    content: Content | None = None,
 ) -> Answer:
     """Run one verb on one node. Never raises for what a node or the network does.
 
-    `limit` bounds the whole call in seconds; without it the verb's own limit does.
+    `limit` bounds the whole call in seconds; without it the verb's own limit does. `content` is sent behind the
+    request, in pieces.
     """
     seconds = LIMITS_S.get(verb, DEFAULT_S) + int((request.get("desired") or {}).get("grace", 0))  # of a stop
+    seconds += content.seconds if content else 0
     command = ssh_command(ssh_config(stack, link), link, seconds, verb)
     body = b"%d\n%s%s" % (len(packed), packed, json.dumps(request).encode())
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if content:
+        assert process.stdin
+        threading.Thread(target=_feed, args=(process.stdin, body, content), daemon=True).start()
+        process.stdin = None  # else `communicate` would close it
     try:
-        out, err = process.communicate(body, timeout=limit or seconds + GRACE_S)
+        out, err = process.communicate(None if content else body, timeout=limit or seconds + GRACE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         _, err = process.communicate()
@@ -220,6 +246,14 @@ def ask(
     if process.returncode == 0 and result is None:
         return Answer(link.name, 1, None, text or "the node program gave no answer")
     return Answer(link.name, process.returncode, result, text)
+
+
+def _feed(stdin: IO[bytes], body: bytes, content: Content) -> None:
+    """Write a request and what follows it. A node that takes no more says why itself."""
+    with contextlib.suppress(OSError), stdin:
+        stdin.write(body + b"\n")
+        for piece in content.pieces():
+            stdin.write(piece)
 
 
 def holder() -> str:
@@ -266,12 +300,23 @@ def main() -> int:
         }
         for link in links
     }
-    answers = on_all(verb, owner["stack"], links, requests)
+    answers = (_apply if verb == "apply" else partial(on_all, verb))(owner["stack"], links, requests)
     for answer in answers:
         report(answer)
     if not all(answer.reached for answer in answers):
         print("If the way to a node has changed (address, user, key), run a preview first.", file=sys.stderr)
     return max((answer.status for answer in answers), default=0)
+
+
+def _apply(stack: str, links: list[Link], requests: dict[str, dict[str, Any]]) -> list[Answer]:
+    """Apply, and send the files that the desired states want on the nodes."""
+    from node.sent import files  # noqa: PLC0415 - of no use to the other verbs
+
+    if not any(any(files(request["desired"])) for request in requests.values()):
+        return on_all("apply", stack, links, requests)
+    from fleet.sending import apply_on_all  # noqa: PLC0415
+
+    return apply_on_all(stack, links, requests)
 
 
 def as_json(links: list[Link]) -> str:
