@@ -11,6 +11,7 @@ from pulumi_command import local
 from components.engine import Engine, EngineArgs, engines
 from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fleet_check
 from components.image import image_on
+from components.nccl import library_on
 from components.node import Node, NodeArgs
 from components.remote import ON_NODE, Owner, digest_only, on_nodes
 from fleet.drift import Drift, Group
@@ -47,11 +48,9 @@ class Cluster(pulumi.ComponentResource):
         state_id = local.Command("state-id", create=NEW_STATE_ID, opts=here)
         owner = Owner(plan.stack, plan.settings.fleet.id, state_id.stdout)
 
-        images = []
-        for rank in plan.ranks:
-            image_id = rank.container.image_id if rank.container else None
-            repair = drift.repair(rank.name, "image")
-            images.append(image_on(links[rank.name], plan.settings.engine.image, image_id, owner, repair, self))
+        images = [
+            image_on(links[rank.name], plan.image, owner, drift.repair(rank.name, "image"), self) for rank in plan.ranks
+        ]
         disruptive = drift.disruptive() or ""
         stop = on_nodes(
             "stop",
@@ -102,5 +101,9 @@ class Cluster(pulumi.ComponentResource):
             ),
             self,
         )
-        self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, verified), here)
+        libraries = [
+            library_on(links[node.name], node.stages["nccl"], owner, drift.repair(node.name, "nccl"), self, verified)
+            for node in plan.nodes
+        ]
+        self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, libraries), here)
         self.register_outputs({})

@@ -42,7 +42,7 @@ class EngineArgs:
     links: Mapping[str, Link]
     group: Group
     standstill: local.Command
-    after: pulumi.Resource
+    after: Sequence[pulumi.Resource]
 
 
 class Engine(pulumi.ComponentResource):
@@ -71,7 +71,7 @@ class Engine(pulumi.ComponentResource):
             restart=args.group.broken or "",
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[args.after],
+                depends_on=list(args.after),
                 replacement_trigger=plan.group,
                 replace_with=[args.standstill],
             ),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pulumi
 from pulumi_command import local
 
 from components.remote import Owner, on_nodes, timeouts
-from fleet.image import ASK_LIMIT_S, LOAD_LIMIT_S
+from fleet.image import ASK_LIMIT_S, LOAD_LIMIT_S, LOOK_LIMIT_S
 from fleet.on_node import Link
-from fleet.settings import Image
 
 ENSURE = "exec python3 -IS fleet/image.py"
 
 
 def image_on(
-    link: Link, image: Image, image_id: str | None, owner: Owner, repair: str | None, parent: pulumi.Resource
+    link: Link, wanted: Mapping[str, str | None], owner: Owner, repair: str | None, parent: pulumi.Resource
 ) -> local.Command:
     """The resource that makes sure of the image on one node. `repair` says that it is missing although it was there."""
     return on_nodes(
@@ -22,9 +23,11 @@ def image_on(
         [link],
         owner,
         "image",
-        {link.name: {"ref": image.ref, "id": image_id, "archive": image.archive}},
+        {link.name: wanted},
         create=ENSURE,
         update=ENSURE,
         repair=repair,
-        opts=pulumi.ResourceOptions(parent=parent, custom_timeouts=timeouts(LOAD_LIMIT_S + 4 * ASK_LIMIT_S)),
+        opts=pulumi.ResourceOptions(
+            parent=parent, custom_timeouts=timeouts(LOAD_LIMIT_S + LOOK_LIMIT_S + 4 * ASK_LIMIT_S)
+        ),
     )

@@ -23,7 +23,7 @@ from fleet.probe import probe
 from fleet.problems import ProblemsError
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
-from fleet.survey import look
+from fleet.survey import local_library, look
 
 OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
 
@@ -33,9 +33,10 @@ def status(name: StackName, settings: Settings, links: Sequence[Link], *, env: b
 
     With `env`, the ranks' resolved environments follow, secrets left out.
     """
-    found, problems = look(settings, name, links)
+    library, amiss = local_library(settings)
+    found, problems = look(settings, name, links, library=library)
     words = {"unreachable": "unreachable", "other-owner": "foreign"}
-    lines = [(words.get(one.code, "unknown"), one.path, one.text()) for one in problems]
+    lines = [(words.get(one.code, "unknown"), one.path, one.text()) for one in [*amiss, *problems]]
     for node in found.plan.nodes:
         observed = found.seen.observed.get(node.name)
         if observed is None:

@@ -14,13 +14,19 @@ from typing import Any
 
 from fleet.facts import parse
 from fleet.plan import NodePlan, Plan
-from node import plane, relay
+from node import nccl, plane, relay
 from node.deviation import Deviation
 from node.digest import digest
 
 Observed = Mapping[str, Any]
 
-DEVIATIONS = {"plane0": plane.deviations, "plane1": plane.deviations, "relay": relay.deviations}
+DEVIATIONS = {
+    "plane0": plane.deviations,
+    "plane1": plane.deviations,
+    "relay": relay.deviations,
+    "nccl": nccl.deviations,
+}
+FABRIC = ("plane0", "plane1", "relay")
 SHOWN = 4  # deviations named in one resource's diff; the rest are counted
 
 
@@ -53,7 +59,7 @@ class Drift:
 
     def fabric(self) -> str | None:
         """What the checks of the whole fabric say when they are to be made once more."""
-        return self._summary([found for found in self.stages.values() if found.stage in DEVIATIONS])
+        return self._summary([found for found in self.stages.values() if found.stage in FABRIC])
 
     def disruptive(self) -> str | None:
         """Why all engines must be stopped first; None where every repair can be made under them."""

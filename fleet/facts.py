@@ -9,6 +9,8 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface
 from typing import Any
 
+from fleet import library
+from fleet.library import Library
 from fleet.topology import PCI_DOMAIN, Socket
 
 SCHEMA = 1
@@ -70,12 +72,14 @@ class Facts:
     """What planning needs to know of one node."""
 
     machine_id: str | None = None
+    arch: str | None = None  # as `uname -m` has it
     ssh_netdev: str | None = None
     links: Mapping[str, Link] = field(default_factory=dict)
     hcas: Mapping[str, Hca] = field(default_factory=dict)
     routes: tuple[FoundRoute, ...] = ()
     stages: Mapping[str, Stage] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, Library] = field(default_factory=dict)  # by path: ours, and those that were asked for
 
     def at(self, plane: int, socket: Socket) -> tuple[Hca, ...]:
         """The RDMA devices in the plane's PCI domain with the socket's function number; exactly one on a Spark."""
@@ -141,6 +145,7 @@ def parse(raw: Mapping[str, Any]) -> Facts:
         raise ValueError(f"facts have schema {raw.get('schema')!r}, this version reads {SCHEMA}")
     return Facts(
         machine_id=raw.get("machine_id"),
+        arch=raw.get("arch"),
         ssh_netdev=(raw.get("ssh") or {}).get("netdev"),
         links={name: _link(name, link or {}) for name, link in (raw.get("links") or {}).items()},
         hcas={name: _hca(name, hca) for name, hca in (raw.get("hcas") or {}).items()},
@@ -150,6 +155,9 @@ def parse(raw: Mapping[str, Any]) -> Facts:
             for name, stage in ((raw.get("journal") or {}).get("stages") or {}).items()
         },
         images=dict((raw.get("docker") or {}).get("images") or {}),
+        libraries={
+            path: library.parse(path, file) for path, file in ((raw.get("nccl") or {}).get("files") or {}).items()
+        },
     )
 
 

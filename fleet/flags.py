@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fleet.addressing import SUBNET_PREFIX
-from fleet.settings import Node, Settings
+from fleet.scalars import LibraryMode
+from fleet.settings import LIBRARY_FOLDER, Node, Settings
 from fleet.topology import Kind
 from fleet.variables import expert_share
 
@@ -80,6 +81,8 @@ def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str,
     flags["GLOO_SOCKET_IFNAME"] = management  # takes one plain name
     listing = exact([management.value], devices.all_netdevs)
     flags["NCCL_SOCKET_IFNAME"] = Flag(listing, management.source, management.detail)
+    if settings.library_mode is LibraryMode.DIRECTORY:
+        flags["LD_LIBRARY_PATH"] = Flag(LIBRARY_FOLDER, Source.SETTING, "nccl.mode")
     for where, env in (("engine.env", engine.env), ("engine.headEnv", engine.head_env if rank == 0 else {})):
         for name, value in env.items():
             flags[name] = Flag(value, Source.OVERRIDE, where)

@@ -1,7 +1,9 @@
 """Bring the engine's image to nodes that lack it. Run as `python3 -IS fleet/image.py`.
 
 Environment as for `on_node.py`; stdin maps each node to {"ref", "id", "archive"}. The archive is one of `docker save`:
-loading the same archive everywhere is what makes image ids equal. Old images are kept.
+loading the same archive everywhere is what makes image ids equal. Old images are kept. With "target" too, the image
+has to hold that file, since another one is going to lie over it: docker would make an empty one, and programs would
+find their own elsewhere.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it 
 from fleet import on_node
 
 ASK_LIMIT_S = 30
+LOOK_LIMIT_S = 60
 LOAD_LIMIT_S = 3600  # an engine image is tens of gigabytes
 TELL_EVERY_S = 10
+
+SET_TARGET = "Set nccl.target to where this image has its libnccl.so.2."
 
 
 class ImageError(Exception):
@@ -75,6 +80,31 @@ def present(config: Path, link: on_node.Link, ref: str) -> str | None:
     raise ImageError(f"{link.name}: {done.stderr.strip()[-500:]}")
 
 
+def holds(config: Path, link: on_node.Link, identity: str, path: str) -> bool:
+    """Whether an image that is on a node holds a file: looked up in a container that is gone afterwards.
+
+    The container has no network and nothing of the node, and no image is pulled for it. Raises ImageError when it
+    cannot be had.
+    """
+    look = ["--entrypoint", "/bin/sh", identity, "-c", 'test -f "$1"', "sh", path]
+    words = ["run", "--rm", "--pull", "never", "--network", "none", *look]
+    try:
+        done = subprocess.run(
+            _docker(config, link, shlex.join(words)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LOOK_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ImageError(f"{link.name}: a container to look into the image has not ended in {LOOK_LIMIT_S} s") from None
+    if done.returncode not in (0, 1):
+        said = done.stderr.strip()[-500:] or f"exit status {done.returncode}"
+        raise ImageError(f"{link.name}: the image cannot be looked into: {said}")
+    return done.returncode == 0
+
+
 def load(config: Path, link: on_node.Link, archive: Path) -> None:
     """Send the archive through `docker load`, telling the progress; raises ImageError when that fails."""
     began, size = time.monotonic(), archive.stat().st_size
@@ -101,6 +131,7 @@ def ensure(stack: str, link: on_node.Link, wanted: dict[str, Any]) -> str:
     ref, identity, archive = wanted["ref"], wanted["id"], wanted.get("archive")
     config = on_node.ssh_config(stack, link)
     if present(config, link, ref) == identity:
+        _refuse_without(config, link, wanted)
         return f"{link.name}: {ref} is there"
     if not archive:
         raise ImageError(
@@ -111,7 +142,14 @@ def ensure(stack: str, link: on_node.Link, wanted: dict[str, Any]) -> str:
     seen = present(config, link, ref)
     if seen != identity:
         raise ImageError(f"{link.name}: after docker load {ref} has id {seen}, not {identity}")
+    _refuse_without(config, link, wanted)
     return f"{link.name}: {ref} loaded"
+
+
+def _refuse_without(config: Path, link: on_node.Link, wanted: dict[str, Any]) -> None:
+    target = wanted.get("target")
+    if target and not holds(config, link, wanted["id"], target):
+        raise ImageError(f"{link.name}: {wanted['ref']} holds no file {target}, to lie over. {SET_TARGET}")
 
 
 def main() -> int:

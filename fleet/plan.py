@@ -12,6 +12,8 @@ from fleet.addressing import BENCHMARK_NETWORK, PlaneAddresses, PortAddress, ass
 from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
 from fleet.facts import Facts
 from fleet.flags import Devices, Flag, Source
+from fleet.library import Choice
+from fleet.nccl import Libraries
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Node, Settings
@@ -19,9 +21,12 @@ from fleet.topology import PLANES, End, Kind, Socket, Topology
 from node.digest import digest
 from node.files import MARK
 
-STAGES = ("node", "plane0", "plane1", "relay")
-DISRUPTIVE = ("node", "plane0", "plane1", "relay")
+STAGES = ("node", "plane0", "plane1", "relay", "nccl")
+DISRUPTIVE = ("node", "plane0", "plane1", "relay", "nccl")
 """Stages whose desired state changes only while no engine runs."""
+
+LATER = ("nccl",)
+"""Stages that are left out of digests while they are off, so that a version which brings them stops no engine."""
 
 
 class PlanError(ProblemsError):
@@ -114,9 +119,15 @@ class Plan:
 
     @property
     def image(self) -> dict[str, str | None]:
-        """What every rank's node must have: reference, id and the operator's archive."""
-        image = self.settings.engine.image
-        return {"ref": image.ref, "id": self.containers[0].image_id, "archive": image.archive}
+        """What every rank's node must have: reference, id and the operator's archive, and a file that is in it."""
+        image, target = self.settings.engine.image, self.settings.overlay_target
+        wanted = {"ref": image.ref, "id": self.image_id, "archive": image.archive}
+        return {**wanted, "target": target} if target else wanted
+
+    @property
+    def image_id(self) -> str | None:
+        """The id of the image of all ranks, where it is known."""
+        return self.containers[0].image_id
 
     @property
     def staged(self) -> dict[str, dict[str, Any]]:
@@ -137,14 +148,20 @@ class Plan:
 
 
 def make(
-    settings: Settings, facts: Mapping[str, Facts] | None, stack: StackName, *, image_id: str | None = None
+    settings: Settings,
+    facts: Mapping[str, Facts] | None,
+    stack: StackName,
+    *,
+    image_id: str | None = None,
+    library: Choice | None = None,
 ) -> Plan:
     """Plan the fleet. `facts` by node name; None plans without nodes, with the usual device names.
 
     `image_id` is the image id that every rank shall run; where it is not given, the id that all nodes agree on.
+    `library` is the operator's local NCCL library, as far as the settings name one.
     Raises PlanError with every problem of every node.
     """
-    return _Planner(settings, facts, stack, image_id).plan()
+    return _Planner(settings, facts, stack, image_id, library).plan()
 
 
 def agreed_image(settings: Settings, facts: Mapping[str, Facts]) -> str | None:
@@ -164,7 +181,12 @@ def shape(settings: Settings) -> Topology:
 
 class _Planner:
     def __init__(
-        self, settings: Settings, facts: Mapping[str, Facts] | None, stack: StackName, image_id: str | None
+        self,
+        settings: Settings,
+        facts: Mapping[str, Facts] | None,
+        stack: StackName,
+        image_id: str | None,
+        library: Choice | None,
     ) -> None:
         self.settings, self.facts, self.stack = settings, facts or {}, stack
         self.probed = facts is not None
@@ -180,6 +202,7 @@ class _Planner:
         self.rank = {node.name: rank for rank, node in enumerate(self.ranks)}
         self.devices = {node.name: self._devices(index, node) for index, node in enumerate(settings.nodes)}
         self.gids = {node.name: self._gid(node) for node in self.ranks}
+        self.libraries = Libraries(settings, library, self.facts)
 
     def plan(self) -> Plan:
         self.problems.extend(refusals.ring_profile(self.settings))
@@ -200,7 +223,7 @@ class _Planner:
         nodes = tuple(self._node(node) for node in self.settings.nodes)
         ranks = [node for node in nodes if node.active]
         table = [[node.name, node.address, self._machine(node.name)] for node in ranks]
-        desired = {node.name: {stage: node.stages[stage] for stage in DISRUPTIVE} for node in ranks}
+        desired = {node.name: dict(_felt(node.stages)) for node in ranks}
         containers = [node.container.arguments() for node in ranks if node.container]
         remarks = list(self._remarks(nodes))
         return Plan(
@@ -212,7 +235,10 @@ class _Planner:
             standstill=digest({"ranks": table, "desired": {name: _bare(stages) for name, stages in desired.items()}}),
             group=digest({"ranks": table, "image": self.image_id, "containers": containers}),
             warnings=(*self._warnings(), *(problem for problem, is_warning in remarks if is_warning)),
-            notes=tuple(problem for problem, is_warning in remarks if not is_warning),
+            notes=(
+                *self.libraries.notes(self.ranks),
+                *(problem for problem, is_warning in remarks if not is_warning),
+            ),
         )
 
     def _machine(self, name: str) -> str | None:
@@ -245,6 +271,7 @@ class _Planner:
             if node.name in self.facts:
                 layout = refusals.Layout(subnets, self._here(node.name))
                 self.problems.extend(refusals.overlaps(node, self.facts[node.name], layout))
+        self.problems.extend(self.libraries.problems(self.ranks))
 
     def _here(self, name: str) -> dict[str, PortAddress]:
         """What the plan puts on each of a node's network devices, as far as these were found."""
@@ -293,6 +320,7 @@ class _Planner:
             on = rank is not None and plane in self.planes
             stages[f"plane{plane}"] = self._plane(node, plane) if on else self._off(node, plane)
         stages["relay"] = self._relay(node)
+        stages["nccl"] = self.libraries.desired(node, self.stack.stack)
         return NodePlan(
             name=node.name,
             address=str(node.address),
@@ -301,7 +329,7 @@ class _Planner:
             devices=self.devices[node.name],
             stages=stages,
             verify=self._verify(node) if rank is not None else None,
-            container=self._container(node, rank) if rank is not None else None,
+            container=self._container(node, rank, stages["nccl"]) if rank is not None else None,
         )
 
     def _plane(self, node: Node, plane: int) -> dict[str, Any]:
@@ -401,7 +429,7 @@ class _Planner:
                         far = self.ranks[member.end.rank].name
                         yield {"address": str(addresses.at(member.end)), "node": far}
 
-    def _container(self, node: Node, rank: int) -> ContainerPlan:
+    def _container(self, node: Node, rank: int, library: Mapping[str, Any]) -> ContainerPlan:
         engine, facts = self.settings.engine, self.facts.get(node.name)
         devices = Devices(
             hcas=[self._device(plane, end)[1].hca for plane, end in self._ends(node.name)],
@@ -423,11 +451,12 @@ class _Planner:
             shm_size=engine.shm_size,
             privileged=engine.privileged,
             gpus=engine.gpus,
-            volumes=tuple(engine.volumes),
+            volumes=(*engine.volumes, *self.libraries.mounts(library)),
             labels={"spark-fabric.stack": self.stack.label(self.settings.fleet.id), "spark-fabric.rank": str(rank)},
         )
 
     def _warnings(self) -> Iterator[Problem]:
+        yield from self.libraries.warnings(self.ranks)
         for plane in self.planes:
             pool = self.settings.fabric.planes[plane].pool
             if pool.overlaps(BENCHMARK_NETWORK):
@@ -467,6 +496,13 @@ class _Planner:
         for one in variables.remarks(self.settings.ground, env, hcas):
             path = config_path(("engine", "env", one.name))
             yield Problem(one.code, path, one.seen, one.wanted, one.hint), one.warning
+
+
+def _felt(stages: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The desired states whose change an engine would feel."""
+    for stage in DISRUPTIVE:
+        if stage not in LATER or stages[stage]["state"] != "off":
+            yield stage, stages[stage]
 
 
 def _bare(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from fleet.on_node import Answer, Link, holder, on_all
@@ -12,6 +13,7 @@ from fleet.plan import StackName
 
 DEADLINE_S = 12  # a dead node is known by then, and the others' facts are kept
 PATIENCE_S = 60  # for a change that somebody is just making on a node
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,28 @@ class Probe:
     unreachable: Mapping[str, str]  # node name -> why, in a sentence that says what to do
 
 
-def probe(stack: StackName, fleet_id: str, links: Sequence[Link], deadline: float = DEADLINE_S) -> Probe:
-    """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake."""
+def probe(
+    stack: StackName,
+    fleet_id: str,
+    links: Sequence[Link],
+    libraries: Mapping[str, str] = NOTHING,
+    deadline: float = DEADLINE_S,
+) -> Probe:
+    """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake.
+
+    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies.
+    """
     # Reading needs no state id: which state holds a node is one of the answers.
     owner = {"project": stack.project, "stack": stack.stack, "fleet_id": fleet_id, "state_id": "any"}
-    requests = {link.name: {"owner": owner, "node": link.name, "holder": holder()} for link in links}
+    requests = {
+        link.name: {
+            "owner": owner,
+            "node": link.name,
+            "holder": holder(),
+            "desired": {"libraries": [libraries[link.name]] if link.name in libraries else []},
+        }
+        for link in links
+    }
     answers: list[Answer] = on_all("observe", stack.stack, list(links), requests, deadline)
     observed = {answer.node: answer.result for answer in answers if answer.status == 0 and answer.result}
     failed = {
@@ -37,7 +56,13 @@ def probe(stack: StackName, fleet_id: str, links: Sequence[Link], deadline: floa
     return Probe(observed, failed)
 
 
-def probe_at_rest(stack: StackName, fleet_id: str, links: Sequence[Link], patience: float = PATIENCE_S) -> Probe:
+def probe_at_rest(
+    stack: StackName,
+    fleet_id: str,
+    links: Sequence[Link],
+    libraries: Mapping[str, str] = NOTHING,
+    patience: float = PATIENCE_S,
+) -> Probe:
     """Like `probe`, but wait while nodes are being changed: by another run, or by what a killed run has left going.
 
     A plan made of a half-done change would be wrong as soon as that change is done. After `patience` seconds nodes
@@ -46,7 +71,7 @@ def probe_at_rest(stack: StackName, fleet_id: str, links: Sequence[Link], patien
     end = time.monotonic() + patience
     told: set[str] = set()
     while True:
-        seen = probe(stack, fleet_id, links)
+        seen = probe(stack, fleet_id, links, libraries)
         busy = {name: observed["lock"] for name, observed in seen.observed.items() if observed.get("lock")}
         if not busy or time.monotonic() > end:
             return seen

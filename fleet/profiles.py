@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from fleet.scalars import LibraryMode
 from fleet.topology import PLANES, Kind
 
 ANY = "any"
@@ -21,14 +22,17 @@ class Profile(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an entry counts: on one kind of fabric or on any, with so many planes or any number."""
+    """Where an entry counts: on one kind of fabric or on any, with so many planes or any number, for one source of the
+    library or any."""
 
     on: str
     planes: int | None = None
+    nccl: LibraryMode | None = None
 
-    def covers(self, kind: Kind, planes: int) -> bool:
-        """Whether a fabric of this kind with so many planes is such a place."""
-        return self.on in (ANY, kind.value) and self.planes in (None, planes)
+    def covers(self, kind: Kind, planes: int, library: LibraryMode | None = None) -> bool:
+        """Whether a fabric of this kind with so many planes, and a library from there, is such a place."""
+        fitting = self.on in (ANY, kind.value) and self.planes in (None, planes)
+        return fitting and self.nccl in (None, library)
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,9 @@ def values(kind: Kind, planes: int) -> Mapping[str, tuple[str, str]]:
     return {name: (value, layer.name) for layer in layers_for(kind, planes) for name, value in layer.values.items()}
 
 
-def rules_for(kind: Kind, planes: int) -> Iterator[Rule]:
-    """The rules of a fabric."""
-    return (rule for rule in RULES if rule.place.covers(kind, planes))
+def rules_for(kind: Kind, planes: int, library: LibraryMode | None = None) -> Iterator[Rule]:
+    """The rules of a fabric, and of an engine that has its library from there."""
+    return (rule for rule in RULES if rule.place.covers(kind, planes, library))
 
 
 def _read(path: Path) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOut, ...], Mapping[str, str]]:
@@ -90,7 +94,7 @@ def _read(path: Path) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOu
 
 
 def _place(raw: Mapping[str, Any]) -> Place:
-    place = Place(raw.get("on", ANY), raw.get("planes"))
+    place = Place(raw.get("on", ANY), raw.get("planes"), LibraryMode(raw["nccl"]) if "nccl" in raw else None)
     assert place.on in (ANY, *Kind)
     assert place.planes in (None, *range(1, len(PLANES) + 1))
     return place

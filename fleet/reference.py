@@ -22,7 +22,7 @@ INTRODUCTION = f"""\
 # Configuration
 
 One stack file, `Pulumi.<stack>.yaml`, describes one fleet. All keys are in the namespace `{NAMESPACE}`. A ring needs
-nodes, a login name and an image; everything else has a default:
+nodes, a login name, an image and a library; everything else has a default:
 
 ```yaml
 config:
@@ -33,6 +33,7 @@ config:
     - {{name: spark4, address: 192.168.1.14}}
   {NAMESPACE}:ssh: {{user: nvidia}}
   {NAMESPACE}:engine: {{image: "dsv41-4x-spark:local"}}
+  {NAMESPACE}:nccl: {{library: libnccl.so.2.30.7}}
 ```
 
 All mistakes are reported at once, before any node is contacted, with the key as `pulumi config set --path` takes it:
@@ -109,7 +110,8 @@ def _profiles() -> str:
 
 
 def _where(place: profiles.Place) -> str:
-    return f"{place.on}, both planes" if place.planes == 2 else place.on
+    where = f"{place.on}, both planes" if place.planes == 2 else place.on
+    return f"{where}, `{place.nccl}`" if place.nccl else where
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -134,7 +136,7 @@ def _below(prefix: str, model: type[BaseModel], standard: BaseModel | None) -> I
         if inner is None:
             yield f"`{path}`", _takes(field), _shown(default, field), str(field.description)
             continue
-        shorthand = "text or " if attribute == "image" else ""
+        shorthand = "text or " if attribute in ("image", "library") else ""
         yield f"`{path}`", f"{shorthand}keys", "required" if field.is_required() else "", str(field.description)
         yield from _below(path, inner, default if isinstance(default, BaseModel) else None)
 

@@ -23,6 +23,8 @@ NETPLAN_FILE = re.compile(r"/etc/netplan/(?!41-spark-fabric-)[\w.-]+\.yaml")
 IMAGE = re.compile(
     r"[a-zA-Z0-9][\w.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
+NODE_PATH = re.compile(r"/(?!(?:[^:]*/)?\.\.(?:/|$))[^:\0\n]*[^:\0\n/]")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 SIZE = re.compile(r"([0-9]+)([kmgt]?)(i?b)?", re.IGNORECASE)
 HOST_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 
@@ -184,6 +186,14 @@ def _gpus(value: object) -> Gpus:
     raise wrong("unknown-choice", "one of request, cdi, off")
 
 
+class LibraryMode(StrEnum):
+    """Where the engine's NCCL comes from: its image, a file over that of the image, or a folder beside it."""
+
+    IMAGE = "image"
+    OVERLAY = "overlay"
+    DIRECTORY = "directory"
+
+
 class State(StrEnum):
     """Whether a node takes part, or is being taken out of the fleet."""
 
@@ -237,6 +247,13 @@ NetplanFile = Annotated[
         "a file of the nodes such as /etc/netplan/40-cx7.yaml",
         "It must not be one of our own files.",
     ),
+]
+NodePath = Annotated[
+    str,
+    _matching(NODE_PATH, "not-a-node-path", "an absolute path without a colon or `..`", "It is a path of the nodes."),
+]
+Sha256 = Annotated[
+    str, _matching(SHA256, "not-a-sha256", "64 hex digits in lower case", "Take it from `sha256sum FILE`.")
 ]
 ImageRef = Annotated[
     str,

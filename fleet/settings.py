@@ -16,7 +16,7 @@ from fleet import scalars, variables
 from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
 from fleet.problems import Loc, Problem, config_path, shown
 from fleet.profiles import Profile
-from fleet.scalars import GpuChoice, Gpus, State, choice
+from fleet.scalars import GpuChoice, Gpus, LibraryMode, State, choice
 from fleet.topology import FIRST_HOST, RING_MINIMUM, SWITCHED_MINIMUM, Cabling, Kind, Socket
 
 
@@ -101,6 +101,14 @@ class NodeSsh(_Model):
     identity: scalars.Path | None = Field(None, description="Private key file; as `ssh.identity` where left out.")
 
 
+class NodeNccl(_Model):
+    """The NCCL library of one node, where its place differs."""
+
+    on_node: scalars.NodePath | None = Field(
+        None, description="Path on this node; as `nccl.library.onNode` where left out."
+    )
+
+
 class Node(_Model):
     """One DGX Spark."""
 
@@ -117,6 +125,8 @@ class Node(_Model):
     ports: NodePorts = Field(
         NodePorts(), description="Device names, where they cannot be read from PCI domain and function number."
     )
+
+    nccl: NodeNccl = Field(NodeNccl(), description="Where the library lies on this node.")
 
     @property
     def active(self) -> bool:
@@ -275,6 +285,50 @@ def _volume(value: object) -> object:
     return {"source": source, "target": target.rstrip("/") or "/", "readOnly": mode == "ro"}
 
 
+PIP_LIBRARY = "/opt/sglang/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
+"""Where torch finds NCCL in the DeepSeek-V4.1-Flash images (the launcher's NCCL_PIP_SO)."""
+
+LIBRARY_FOLDER = "/nccl"
+"""Where a folder with the library is in the container (the launcher's NCCL_CONTAINER_DIR)."""
+
+
+class LibrarySource(_Model):
+    """The operator's NCCL library. Written as the path of a local file, or as `{onNode: PATH}`."""
+
+    file: scalars.Path | None = Field(
+        None,
+        description="Local file, or a folder with `libnccl.so.2.30.7` or `libnccl.so.2`; relative paths start at the "
+        "stack file. It is sent to each node once, and removed at destroy.",
+    )
+    on_node: scalars.NodePath | None = Field(
+        None,
+        description="The same on the nodes: a file that is there already. It is only read, and has to be the same "
+        "everywhere.",
+    )
+
+
+class Nccl(_Model):
+    """The NCCL library of the engine."""
+
+    mode: Annotated[LibraryMode, choice(LibraryMode)] | None = Field(
+        None,
+        description="`image`: that of the image. `overlay`: yours, read-only over that of the image; the only one on a "
+        f"ring. `directory`: your folder at `{LIBRARY_FOLDER}` with `LD_LIBRARY_PATH`, which programs that load NCCL "
+        "with ctypes find, and torch does not. Without it: `overlay` on a ring, `image` on a switched fabric.",
+    )
+    library: Annotated[
+        LibrarySource, BeforeValidator(lambda value: {"file": value} if isinstance(value, str) else value)
+    ] = Field(LibrarySource(), description="Your library: the path of a local file, or `{onNode: PATH}`.")
+    sha256: scalars.Sha256 | None = Field(
+        None,
+        description="Digest of the library that you trust; every other file is refused. Nothing else is trusted: the "
+        "strings that are looked for, size and BuildID are hints that a file fits.",
+    )
+    target: scalars.NodePath = Field(
+        PIP_LIBRARY, description="`overlay` only. The image's file that yours lies over; it has to be there."
+    )
+
+
 OWNED_ENV = {
     "NNODES": "nodes",
     "NODE_RANK": "the order of nodes",
@@ -398,6 +452,7 @@ class Settings(_Model):
     ssh: Ssh = Field(description="How to reach the nodes.")
     engine: Engine = Field(description="The inference engine.")
     fabric: Fabric = Field(Fabric(), description="Cabling and addresses.")
+    nccl: Nccl = Field(Nccl(), description="The NCCL library of the engine.")
     fleet: Fleet = Field(Fleet(), description="Which fleet this is.")
 
     @property
@@ -413,7 +468,22 @@ class Settings(_Model):
     @property
     def ground(self) -> variables.Ground:
         """What the variables of NCCL stand on."""
-        return variables.Ground(self.fabric.topology, len(self.fabric.on), self.engine.profile)
+        return variables.Ground(self.fabric.topology, len(self.fabric.on), self.engine.profile, self.library_mode)
+
+    @property
+    def library_mode(self) -> LibraryMode:
+        """Where the engine's NCCL comes from."""
+        standard = LibraryMode.OVERLAY if self.fabric.topology is Kind.RING else LibraryMode.IMAGE
+        return self.nccl.mode or standard
+
+    @property
+    def overlay_target(self) -> str | None:
+        """The file of the image that another library lies over, if one does."""
+        return self.nccl.target if self.library_mode is LibraryMode.OVERLAY else None
+
+    def library_on(self, node: Node) -> str | None:
+        """Where the operator says that the library lies on a node; None where none does, or a local one is sent."""
+        return node.nccl.on_node or self.nccl.library.on_node
 
     def rules(self) -> Iterator[Broken]:
         """Everything that holds between the parts."""
@@ -425,6 +495,7 @@ class Settings(_Model):
         yield from self._sizes()
         yield from self._apart()
         yield from self._variables()
+        yield from self._library()
 
     def _unique(self) -> Iterator[Broken]:
         for key in ("name", "address", "host_key"):
@@ -513,6 +584,80 @@ class Settings(_Model):
         for where, one in found:
             if one.name not in OWNED_ENV:  # said already
                 yield Broken(one.code, ("engine", where, one.name), one.seen, one.wanted, one.hint, also)
+
+    def _library(self) -> Iterator[Broken]:
+        """The library has one source, which the mode can use, and a place that nothing else is mounted at."""
+        mode, also = self.library_mode, (("nccl", "mode"), ("fabric", "topology"))
+        own = [index for index, node in enumerate(self.nodes) if node.nccl.on_node]
+        if self.fabric.topology is Kind.RING and mode is not LibraryMode.OVERLAY:
+            yield Broken(
+                "nccl-mode",
+                ("nccl", "mode"),
+                f"is {mode} on a ring",
+                "overlay",
+                "Stock NCCL connects trees, and torch finds no other library than the one in its image.",
+                also,
+            )
+            return
+        unused = {LibraryMode.IMAGE: ("library", "sha256", "target"), LibraryMode.DIRECTORY: ("target",)}
+        for key in unused.get(mode, ()):
+            if key in self.nccl.model_fields_set:
+                yield Broken(
+                    "nccl-unused",
+                    ("nccl", key),
+                    f"is set with nccl.mode {mode}",
+                    "it with a mode that uses it",
+                    "Set nccl.mode: overlay, or remove it.",
+                    also,
+                )
+        if mode is LibraryMode.IMAGE:
+            yield from (self._unused_path(index, f"nccl.mode is {mode}") for index in own)
+            return
+        yield from self._source(own)
+        at = self.nccl.target if mode is LibraryMode.OVERLAY else LIBRARY_FOLDER
+        for index, volume in enumerate(self.engine.volumes):
+            if volume.target == at:
+                yield Broken(
+                    "mount-twice",
+                    ("engine", "volumes", index),
+                    f"mounts at {at}, where nccl.library goes",
+                    "one source for each target",
+                    "Remove it: nccl.library does this.",
+                    (("nccl",), ("fabric", "topology")),
+                )
+
+    def _source(self, own: list[int]) -> Iterator[Broken]:
+        """The library comes from this machine, or lies on every node. `own`: the nodes that say where on them."""
+        library, loc = self.nccl.library, ("nccl", "library")
+        if library.file and library.on_node:
+            yield Broken("library-twice", (*loc, "onNode"), "is set beside file", "one of the two", "Remove one.")
+        elif library.file:
+            yield from (self._unused_path(index, "nccl.library is a local file, which is sent") for index in own)
+        elif not library.on_node and not own:
+            yield Broken(
+                "library-missing",
+                loc,
+                "is missing",
+                "the path of a local file, or {onNode: PATH}",
+                "docs/prerequisites.md says which library a ring needs.",
+                (("nccl", "mode"), ("fabric", "topology"), ("nodes",)),
+            )
+        elif not library.on_node:
+            for index, node in enumerate(self.nodes):
+                if node.active and not node.nccl.on_node:
+                    yield Broken(
+                        "library-missing",
+                        ("nodes", index, "nccl", "onNode"),
+                        "is missing",
+                        "the path on this node, as other nodes have one",
+                        "Set it, or nccl.library.onNode for all.",
+                        (loc,),
+                    )
+
+    def _unused_path(self, index: int, why: str) -> Broken:
+        loc: Loc = ("nodes", index, "nccl", "onNode")
+        also: tuple[Loc, ...] = (("nccl",), ("fabric", "topology"))
+        return Broken("nccl-unused", loc, f"is set, and {why}", "it with nccl.library.onNode", "Remove it.", also)
 
     def _apart(self) -> Iterator[Broken]:
         """No management address lies in a fabric pool."""

@@ -10,6 +10,7 @@ from typing import Any
 from fleet.on_node import ROOT
 from node import plane, relay
 from node.journal import HOME
+from node.sent import files
 
 COMMAND = "command:local:Command"
 # What the resources of a node are: their type, and what follows the node's name in theirs. Without the type, the
@@ -20,7 +21,7 @@ OF_NODE = frozenset(
         ("spark-fabric:components:FabricPlanes", "-fabric"),
         ("pulumi:providers:docker", "-docker"),
         ("docker:index/container:Container", "-engine"),
-        *((COMMAND, f"-{stage}") for stage in ("image", "undo", "node", "plane0", "plane1", "relay")),
+        *((COMMAND, f"-{stage}") for stage in ("image", "undo", "node", "plane0", "plane1", "relay", "nccl")),
     }
 )
 LIMIT_S = 300
@@ -97,10 +98,10 @@ def left_on(exported: dict[str, Any], node: str) -> list[str]:
         kind, of = resource["urn"].split("::")[-2].rsplit("$", 1)[-1], _name(resource["urn"]).removeprefix(node)
         if kind == "docker:index/container:Container":
             lines.append(f"container {inputs.get('name')} (stopped, if the node was off)")
-        elif kind == COMMAND and of in ("-plane0", "-plane1", "-relay"):
+        elif kind == COMMAND and of in LEFT:
             desired = json.loads(inputs.get("stdin") or "{}").get(node) or {}
             if desired.get("state") == "on":
-                lines += _of_relay(desired) if of == "-relay" else _of_plane(desired)
+                lines += LEFT[of](desired)
         elif kind == COMMAND and of == "-node":
             stack = json.loads(inputs["environment"]["FLEET_OWNER"])["stack"]
             lines.append(f"{HOME}/{stack}/: the journal, and the program that puts all of this back")
@@ -118,6 +119,14 @@ def _of_plane(desired: dict[str, Any]) -> list[str]:
 def _of_relay(desired: dict[str, Any]) -> list[str]:
     pairs = ", ".join(" and ".join(pair) for pair in desired["pairs"])
     return [f"unit {relay.UNIT}: forwarding between {pairs}"]
+
+
+def _of_nccl(desired: dict[str, Any]) -> list[str]:
+    return [f"file {file.path}" for file in files(desired)]
+
+
+LEFT = {"-plane0": _of_plane, "-plane1": _of_plane, "-relay": _of_relay, "-nccl": _of_nccl}
+"""What a stage leaves, from its desired state, by the end of its resource's name."""
 
 
 def forget(stack: str, node: str) -> tuple[list[str], list[str]]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet import environment, preflight
+from fleet import environment, nccl, overlay, preflight, sending
 from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import parse
 from fleet.image import ImageError, archive_id
+from fleet.library import Choice, read
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
 from fleet.plan import Plan, PlanError, StackName, agreed_image, make
@@ -82,13 +83,16 @@ def survey(settings: Settings, stack: StackName, *, changing: bool = False) -> S
     """
     links, problems = links_of(settings, keys_needed=not offline())
     archived, image_problems = _archived(settings)
-    problems += image_problems
+    library, library_problems = local_library(settings)
+    problems += image_problems + library_problems
     if problems:
         raise ProblemsError(problems)
     if offline():
-        plan = make(settings, None, stack, image_id=archived)
+        plan = make(settings, None, stack, image_id=archived, library=library)
         return Survey(plan, {link.name: link for link in links}, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings)
-    found, problems = look(settings, stack, links, archived, changing=changing)
+    if library:
+        sending.remember(stack.stack, {library.library.sha256: Path(library.library.path)})
+    found, problems = look(settings, stack, links, archived, library, changing=changing)
     if problems:
         raise Refused(problems, found.warnings, _deviations(found))
     return found
@@ -99,24 +103,28 @@ def look(
     stack: StackName,
     links: Sequence[Link],
     image_id: str | None = None,
+    library: Choice | None = None,
     *,
     changing: bool = False,
 ) -> tuple[Survey, list[Problem]]:
     """Look at every node once, and every problem. With problems, the plan is a draft that must not be applied.
 
-    `image_id` is the one that the operator's archive stands for; without it, the nodes are asked.
+    `image_id` is the one that the operator's archive stands for; without it, the nodes are asked. `library` is the
+    operator's local NCCL library.
     """
-    seen = (probe_at_rest if changing else probe)(stack, settings.fleet.id, links)
+    named = {node.name: path for node in settings.ranks if (path := settings.library_on(node))}
+    seen = (probe_at_rest if changing else probe)(stack, settings.fleet.id, links, named)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
     problems, warnings = preflight.before_plan(settings, stack, seen, lost_nodes(stack.stack), changing=changing)
     doubtful = {one.path for one in problems if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
     try:
-        plan = make(settings, facts, stack, image_id=image_id or agreed_image(settings, facts))
+        plan = make(settings, facts, stack, image_id=image_id or agreed_image(settings, facts), library=library)
     except PlanError as error:
         plan = error.draft
         problems += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
     more, further = preflight.check(plan, seen)
+    more += overlay.problems(plan, seen, {link.name: link for link in links})
     found = of_fleet(plan, seen.observed)
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
     warnings = [*plan.warnings, *warnings, *further]
@@ -133,6 +141,19 @@ def _deviations(found: Survey) -> list[str]:
         return []
     mine = {key: one for key, one in found.drift.stages.items() if one.node not in others}
     return [*Drift(mine).lines(), *(f"engine: {reason}" for reason in found.group.reasons)]
+
+
+def local_library(settings: Settings) -> tuple[Choice | None, list[Problem]]:
+    """The operator's local NCCL library, and what speaks against it already here."""
+    named = settings.nccl.library.file
+    if named is None:
+        return None, []
+    path = config_path(nccl.LIBRARY)
+    try:
+        found = read(ROOT / Path(named).expanduser())
+    except OSError as error:
+        return None, [Problem("library-absent", path, f"cannot be read: {error}", "a file that you may read", "")]
+    return found, list(nccl.of_local(settings, found))
 
 
 def _archived(settings: Settings) -> tuple[str | None, list[Problem]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fleet import profiles
 from fleet.problems import shown
 from fleet.profiles import Profile
+from fleet.scalars import LibraryMode
 from fleet.topology import Kind
 
 RING_ONLY = "NCCL_SWITCHLESS_RING_ONLY"
@@ -34,11 +35,12 @@ KERNEL_UNITS = {"0": 128, "1": 64}
 
 @dataclass(frozen=True)
 class Ground:
-    """What the variables stand on: the fabric, and whether a profile says what it needs."""
+    """What the variables stand on: the fabric, whether a profile says what it needs, and whence the library comes."""
 
     kind: Kind
     planes: int
     profile: Profile
+    library: LibraryMode
 
     def profile_values(self) -> Mapping[str, tuple[str, str]]:
         """Variable -> value and layer of the profile."""
@@ -93,12 +95,13 @@ def _empty(env: Mapping[str, str]) -> Iterator[Objection]:
 
 def _forbidden(ground: Ground, env: Mapping[str, str]) -> Iterator[Objection]:
     ring_mode = ground.ring_mode(env)
-    for rule in profiles.rules_for(ground.kind, ground.planes):
+    for rule in profiles.rules_for(ground.kind, ground.planes, ground.library):
         value = env.get(rule.name)
         of_ring = rule.place.on == Kind.RING
         if not value or value in rule.only or (of_ring and not ring_mode):
             continue
         where = "" if rule.place.on == profiles.ANY else f" on a {ground.kind} fabric"
+        where += f" with nccl.mode {rule.place.nccl}" if rule.place.nccl else ""
         wanted = f"{' or '.join(rule.only) or 'no such variable'}{where}"
         yield Objection("env-forbidden", rule.name, f"is {shown(value)}", wanted, rule.why)
 

@@ -28,6 +28,7 @@ TEXTS: dict[str, dict[str, str]] = {
     "plane0": STAGE,
     "plane1": STAGE,
     "relay": STAGE,
+    "nccl": STAGE,
     "fabric-staged": {"create": f"{ON_NODE} check", "update": f"{ON_NODE} check"},
     "fabric-verified": {"create": f"{ON_NODE} verify", "update": f"{ON_NODE} verify"},
     "stop": {"create": "true", "update": "true", "delete": f"{ON_NODE} engines:stop"},
@@ -101,7 +102,7 @@ def test_each_command_reaches_its_own_nodes_and_names_the_owner(graph: Graph) ->
 
 
 def test_the_stage_in_the_environment_is_the_one_in_the_name(graph: Graph) -> None:
-    for name in ("undo", "node", "plane0", "plane1", "relay", "image"):
+    for name in ("undo", "node", "plane0", "plane1", "relay", "nccl", "image"):
         assert graph[f"spark2-{name}"].environment["FLEET_STAGE"] == name
 
 

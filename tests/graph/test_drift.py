@@ -63,6 +63,15 @@ def test_a_stage_outside_the_fabric_does_not_have_it_checked_again(register: Reg
     assert changed_commands(found, graph) == {"spark4-node"}
 
 
+def test_a_library_that_somebody_touched_changes_its_resource_and_the_standstill(
+    register: Register, graph: Graph
+) -> None:
+    reason = "/var/lib/spark-fabric/test/nccl/0/libnccl.so.2: is 0123456789ab, plan wants the library ba9876543210"
+    found = register(drift=drift(StageDrift("spark3", "nccl", (reason,), disruptive=True)))
+    assert found["spark3-nccl"].inputs["update"].endswith(f" apply # {reason} (generation 3)")
+    assert changed_commands(found, graph) == {"standstill", "spark3-nccl"}
+
+
 def test_an_image_that_is_gone_is_brought_back_without_a_standstill(register: Register, graph: Graph) -> None:
     found = register(drift=drift(StageDrift("spark1", "image", ("engine:1 is not there",), disruptive=False)))
     assert changed_commands(found, graph) == {"spark1-image"}

@@ -18,10 +18,10 @@ from fleet.container import ContainerPlan
 from fleet.flags import Flag, Source
 from fleet.on_node import Link
 from fleet.scalars import Gpus
-from fleet.settings import Volume
+from fleet.settings import PIP_LIBRARY, Volume
 from tests.graph.conftest import STACK, Register, planned
 from tests.graph.recorder import CONTAINER, PROVIDER, Graph, is_secret, plain, record
-from tests.unit.stacks import NO_PROFILE, changed, ring
+from tests.unit.stacks import LIBRARY, NO_PROFILE, changed, ring
 
 NAMES = [f"spark{number}" for number in range(1, 5)]
 
@@ -111,7 +111,10 @@ def test_a_container_is_as_the_settings_say(register: Register) -> None:
     assert (inputs["name"], inputs["privileged"], inputs["shmSize"]) == ("other", True, 1 << 10)
     assert "devices" not in inputs
     assert inputs["deviceRequests"] == [{"driver": "cdi", "deviceIds": ["nvidia.com/gpu=all"]}]
-    assert inputs["mounts"] == [{"type": "bind", "source": "/a", "target": "/b", "readOnly": True}]
+    assert inputs["mounts"] == [
+        {"type": "bind", "source": "/a", "target": "/b", "readOnly": True},
+        {"type": "bind", "source": LIBRARY, "target": PIP_LIBRARY, "readOnly": True},
+    ]
     assert {"A=1", "EP_SIZE=4", "SERVER_PORT=9999", "DIST_INIT_ADDR=192.168.1.11:20001"} <= set(inputs["envs"])
 
 

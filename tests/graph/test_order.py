@@ -24,7 +24,7 @@ def test_each_resource_waits_for_the_nearest_stage_only(graph: Graph) -> None:
         "standstill": {"stop"},
         "fabric-staged": every("node"),
         "fabric-verified": every("relay"),
-        "gate": {"fabric-verified"},
+        "gate": every("nccl"),
         "halt": every("engine"),
         "health": {"halt"},
     }
@@ -33,7 +33,7 @@ def test_each_resource_waits_for_the_nearest_stage_only(graph: Graph) -> None:
         chain[1].extend(f"{name}-{stage}" for stage in ("plane0", "plane1", "relay"))
         for stages in chain:
             expected |= {after: {before} for before, after in pairwise(stages)}
-        expected |= {f"{name}-image": set(), f"{name}-engine": {"gate"}}
+        expected |= {f"{name}-image": set(), f"{name}-engine": {"gate"}, f"{name}-nccl": {"fabric-verified"}}
     expected["spark1-engine"] |= every("engine") - {"spark1-engine"}
     assert {one.name: one.after - {"state-id"} for one in graph.managed} == expected
 
@@ -56,7 +56,7 @@ def test_only_images_and_the_state_id_come_before_the_standstill(register: Regis
 
 def test_the_undo_of_a_node_is_there_before_anything_else_of_it(graph: Graph) -> None:
     for name in NAMES:
-        for stage in ("node", "plane0", "plane1", "relay", "engine"):
+        for stage in ("node", "plane0", "plane1", "relay", "nccl", "engine"):
             assert f"{name}-undo" in graph.before(f"{name}-{stage}")
 
 

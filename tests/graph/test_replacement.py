@@ -27,6 +27,7 @@ DISRUPTIVE: dict[str, Callable[[], dict[str, Any]]] = {
     "head": lambda: {**ring(), "nodes": [ring()["nodes"][rank] for rank in (1, 2, 3, 0)]},
     "node leaves": lambda: changed(ring(), {**NO_PROFILE, "nodes[3].state": "leaving"}),
     "node joins": lambda: ring(5),
+    "library": lambda: changed(ring(), {"nccl.library": {"file": "libnccl.so.2"}}),
     "management address": lambda: changed(ring(), {"nodes[1].address": "192.168.1.77"}),
 }
 
@@ -65,7 +66,16 @@ def test_stages_are_never_replaced(register: Register) -> None:
     """They change in place, after the standstill has taken the engine away."""
     for what in ("plane 1 off", "node leaves"):
         for one in register(DISRUPTIVE[what]()).managed:
-            if one.name.rpartition("-")[2] in ("undo", "node", "plane0", "plane1", "relay", "staged", "verified"):
+            if one.name.rpartition("-")[2] in (
+                "undo",
+                "node",
+                "plane0",
+                "plane1",
+                "relay",
+                "nccl",
+                "staged",
+                "verified",
+            ):
                 assert not one.trigger
                 assert not one.replace_with
                 assert not one.inputs.get("triggers")
@@ -98,7 +108,7 @@ def test_a_relay_that_is_off_is_a_desired_state(register: Register, graph: Graph
 def test_a_leaving_node_keeps_its_stages_and_loses_its_container(register: Register, graph: Graph) -> None:
     found = register(changed(ring(), {**NO_PROFILE, "nodes[2].state": "leaving"}))
     assert {one.name for one in graph.all} - {one.name for one in found.all} == {"spark3-engine", "spark3-image"}
-    for stage in ("plane0", "plane1", "relay"):
+    for stage in ("plane0", "plane1", "relay", "nccl"):
         assert json.loads(found[f"spark3-{stage}"].inputs["stdin"])["spark3"]["state"] == "off"
     assert "spark3-docker" in found  # the state's container is deleted through it
 

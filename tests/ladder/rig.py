@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from lab import api
+from lab import api, library
 from lab.snapshot import Snapshot, diff
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -85,6 +85,11 @@ class Rig:
         """The settings of Pulumi.lab.yaml, for this lab."""
         folder = self.lab.lab.directory
         names = self.lab.names[: size or len(self.lab.names)]
+        nccl: dict[str, Any] = {}
+        if topology == "ring":
+            file = folder / "libnccl.so.2.30.7"
+            library.build(file, markers=library.KINDS["patched"])
+            nccl = {"nccl": {"library": str(file)}}
         other = OTHER_RING if topology == "ring" and len(names) != RING else {}
         return {
             "nodes": [{"name": name, "address": self.lab.address(name)} for name in names],
@@ -104,6 +109,7 @@ class Rig:
                 **other,
                 "env": {**other.get("env", {}), "ENGINE_LOAD_S": 0.2},
             },
+            **nccl,
         }
 
     def set(self, path: str, value: Any) -> None:

@@ -1,12 +1,16 @@
 """Answers of `observe` as a factory-fresh or an addressed node gives them, for tests of the planner."""
 
+import io
 from collections.abc import Mapping
 from ipaddress import IPv6Address
 from typing import Any
 
 from fleet.plan import NodePlan, Plan
 from fleet.ports import USUAL, USUAL_MANAGEMENT
+from lab.library import KINDS, content
+from node import elf
 from node.plane import eui64
+from tests.unit.stacks import LIBRARY
 
 DOMAIN = {0: 0, 1: 2}
 
@@ -33,6 +37,7 @@ def fresh(number: int, address: str | None = None) -> dict[str, Any]:
         "hostname": f"spark{number}",
         "machine_id": f"{number:032x}",
         "boot_id": f"boot-{number}",
+        "arch": "aarch64",
         "ssh": {"address": address, "netdev": USUAL_MANAGEMENT},
         "owner": None,
         "journal": None,
@@ -50,8 +55,15 @@ def fresh(number: int, address: str | None = None) -> dict[str, Any]:
             {"to": "172.17.0.0/16", "netdev": "docker0", "via": None, "src": "172.17.0.1", "protocol": "kernel"},
         ],
         "docker": {"version": "29.2.1", "images": {}, "containers": []},
+        "nccl": {"files": {LIBRARY: library()}},
         "errors": [],
     }
+
+
+def library(kind: str = "patched", machine: str = "aarch64", edition: int = 1) -> dict[str, Any]:
+    """A NCCL library as a node reports it."""
+    seen = elf.describe(io.BytesIO(content(KINDS[kind], machine, edition=edition)))
+    return {**seen, "mode": "0644", "uid": 0, "gid": 0}
 
 
 def _link(mac: str, mtu: int, addresses: list[str]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from typing import Any
 DELETE = "<delete>"
 
 
+LIBRARY = "/opt/nccl/libnccl.so.2.30.7"
+"""On every node of `observed`; a library for rings."""
+
 NO_PROFILE = {"engine.profile": "none"}
 """For a ring that has, or gets, another size than the engine's ring profile is made for."""
 
@@ -18,7 +21,7 @@ def _fleet(size: int) -> dict[str, Any]:
 
 def ring(size: int = 4, **sections: Any) -> dict[str, Any]:
     """The smallest ring config, spark1 … at 192.168.1.11 …, with whole sections added or replaced."""
-    config = _fleet(size)
+    config = {**_fleet(size), "nccl": {"mode": "overlay", "library": {"onNode": LIBRARY}}}
     return {**(config if size == 4 else changed(config, NO_PROFILE)), **sections}
 
 

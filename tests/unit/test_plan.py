@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from fleet.facts import Facts, parse
 from fleet.loading import load
 from fleet.plan import Plan, StackName, agreed_image, make
+from fleet.settings import PIP_LIBRARY
 from node.digest import digest
 from tests.unit import observed
-from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
+from tests.unit.stacks import DELETE, LIBRARY, NO_PROFILE, changed, ring, switched
 
 STACK = StackName("spark-fabric", "test")
 
@@ -164,7 +165,7 @@ def test_a_container_needs_no_privilege() -> None:
         "shm_size": 32 << 30,
         "privileged": False,
         "gpus": "request",
-        "volumes": [],
+        "volumes": [{"source": LIBRARY, "target": PIP_LIBRARY, "read_only": True}],
         "labels": {"spark-fabric.stack": "spark-fabric/test/default", "spark-fabric.rank": "2"},
         "network_mode": "host",
         "ipc_mode": "host",
@@ -177,7 +178,8 @@ def test_outputs_name_the_head() -> None:
     assert plan.api_url == "http://192.168.1.11:9999"
     assert plan.container_name == "dsv41"
     assert plan.label == "spark-fabric/test/desk"
-    assert plan.image == {"ref": "engine:1", "id": None, "archive": None}
+    assert plan.image == {"ref": "engine:1", "id": None, "archive": None, "target": PIP_LIBRARY}
+    assert planned(switched()).image == {"ref": "engine:1", "id": None, "archive": None}
 
 
 def test_the_image_id_is_the_one_that_the_nodes_agree_on() -> None:
@@ -192,7 +194,9 @@ def test_the_image_id_is_the_one_that_the_nodes_agree_on() -> None:
 
 def test_a_plan_without_nodes_takes_the_usual_names() -> None:
     plan = make(load(ring()), None, STACK)
-    assert plan.nodes[0].stages == planned(ring()).nodes[0].stages
+    seen = planned(ring()).nodes[0].stages
+    assert {**plan.nodes[0].stages, "nccl": {}} == {**seen, "nccl": {}}
+    assert plan.nodes[0].stages["nccl"] == {**seen["nccl"], "sha256": None}  # nobody has seen it
     assert plan.verify["spark1"]["ports"][0]["peers"][0]["mac"] is None
 
 

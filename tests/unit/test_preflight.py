@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet import on_node, survey
+from fleet import on_node, overlay, survey
 from fleet.loading import load
 from fleet.on_node import Link
 from fleet.plan import StackName
@@ -29,8 +29,9 @@ Raw = dict[str, dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of a stack lies in a folder of the test's own."""
+    """What is kept of a stack lies in a folder of the test's own, and every image holds the file to lie over."""
     monkeypatch.setattr(on_node, "folder", lambda stack: tmp_path / "stacks" / stack)
+    monkeypatch.setattr(overlay, "holds", lambda *_: True)
 
 
 @pytest.fixture
