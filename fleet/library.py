@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleet import known
 from fleet.problems import Problem
 from fleet.topology import Kind
 from fleet.variables import Ground
@@ -39,6 +40,12 @@ class Library:
         """What may tell a person which build it is."""
         strings = ", ".join(sorted(self.markers)) or "none that is looked for"
         return f"{self.size / MIB:.1f} MiB, BuildID {self.build_id or 'none'}, strings {strings}"
+
+    @property
+    def recognized(self) -> str | None:
+        """Which build it is, where somebody has recorded its digest."""
+        found = known.library(self.sha256)
+        return found.recognized().rstrip(".") if found else None
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,12 @@ def objections(library: Library, where: str, ground: Ground, trusted: str | None
 
 
 def _on_a_ring(library: Library, where: str, ground: Ground) -> Iterator[Problem]:
-    if elf.RING not in library.markers and elf.SKIP_TREE in library.markers:
+    recorded = known.library(library.sha256)
+    if recorded and recorded.certain and _too_little(recorded, ground.planes):
+        planes = "a ring" if ground.planes == 1 else "both planes of a ring"
+        seen, hint = str(library.recognized), f"Build with {PATCH}."
+        yield Problem("library-insufficient", where, seen, f"a library for {planes}", hint)
+    elif elf.RING not in library.markers and elf.SKIP_TREE in library.markers:
         yield Problem(
             "library-skip-tree",
             where,
@@ -129,6 +141,10 @@ def _on_a_ring(library: Library, where: str, ground: Ground) -> Iterator[Problem
             "it, for both planes of a ring",
             f"Plane 1 would carry nothing. Build with {PATCH}, or set fabric.plane1.enabled: off.",
         )
+
+
+def _too_little(recorded: known.Library, planes: int) -> bool:
+    return recorded.status is known.Status.INSUFFICIENT or recorded.planes < planes
 
 
 def misfit(library: Library, where: str, arch: str | None) -> Iterator[Problem]:

@@ -151,10 +151,11 @@ class Libraries:
         choice = next((choice for node in ranks if (choice := self.of(node))), None)
         if self.used and choice and self.settings.nccl.sha256 is None:
             library = choice.library
+            recognized = f", which {library.recognized}" if library.recognized else ""
             yield Problem(
                 "library-unproven",
                 config_path(("nccl", "sha256")),
-                f"is not set, and the library has {library.sha256} ({library.hints})",
+                f"is not set, and the library has {library.sha256} ({library.hints}){recognized}",
                 "the digest that you trust",
                 "Strings, size and BuildID are hints that a file fits; they prove nothing.",
             )

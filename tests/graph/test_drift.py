@@ -69,7 +69,7 @@ def test_a_library_that_somebody_touched_changes_its_resource_and_the_standstill
     reason = "/var/lib/spark-fabric/test/nccl/0/libnccl.so.2: is 0123456789ab, plan wants the library ba9876543210"
     found = register(drift=drift(StageDrift("spark3", "nccl", (reason,), disruptive=True)))
     assert found["spark3-nccl"].inputs["update"].endswith(f" apply # {reason} (generation 3)")
-    assert changed_commands(found, graph) == {"standstill", "spark3-nccl"}
+    assert changed_commands(found, graph) == {"stop", "standstill", "spark3-nccl"}
 
 
 def test_an_image_that_is_gone_is_brought_back_without_a_standstill(register: Register, graph: Graph) -> None:

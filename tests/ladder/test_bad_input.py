@@ -52,7 +52,7 @@ def _with(pack: Pack, case: dict[str, Any]) -> Pack | None:
 
 def _is_pulumis(case: dict[str, Any]) -> bool:
     """Whether Pulumi itself sees it first: a whole section that is missing, or that has another shape."""
-    sections = ("nodes", "nodes[2]", "ssh", "engine", "fabric")
+    sections = ("nodes", "nodes[2]", "ssh", "engine", "fabric", "nccl")
     return any(path in sections and case["problems"][0][0] in ("missing", "wrong-shape") for path in case["change"])
 
 

@@ -51,6 +51,7 @@ def exported(names: tuple[str, ...] = ("spark1", "spark2", "spark3", "spark4")) 
                 command(PLANES, name=f"{node.name}-{stage}", stdin={node.name: node.stages[stage]})
                 for stage in ("plane0", "plane1", "relay")
             ),
+            command(name=f"{node.name}-nccl", stdin={node.name: node.stages["nccl"]}),
         ]
     relays = [urn(CLUSTER, PLANES, COMMAND, name=f"{name}-relay") for name in names]
     resources.append({**command(name="gate"), "dependencies": relays, "propertyDependencies": {"stdin": relays}})
@@ -64,7 +65,10 @@ def exported(names: tuple[str, ...] = ("spark1", "spark2", "spark3", "spark4")) 
 def test_everything_of_the_node_goes_and_nothing_else() -> None:
     before = exported()
     after, names = without_node(copy.deepcopy(before), "spark2")
-    own = ["spark2", *(f"spark2-{part}" for part in "docker engine fabric image node plane0 plane1 relay undo".split())]
+    own = [
+        "spark2",
+        *(f"spark2-{part}" for part in "docker engine fabric image nccl node plane0 plane1 relay undo".split()),
+    ]
     assert names == sorted(own)
     kept = [one["urn"] for one in after["deployment"]["resources"]]
     assert kept == [one["urn"] for one in before["deployment"]["resources"] if one["urn"].rsplit("::")[-1] not in own]
@@ -92,7 +96,7 @@ def test_operations_that_were_begun_on_the_node_go_too() -> None:
 def test_nodes_whose_names_continue_the_name_stay() -> None:
     names = ("spark", "spark-undo", "spark-image", "sparky")
     after, gone = without_node(exported(names), "spark")
-    assert len(gone) == 10
+    assert len(gone) == 11
     kept = {one["urn"].rsplit("::")[-1] for one in after["deployment"]["resources"]}
     assert {"spark-undo", "spark-undo-undo", "spark-image", "spark-image-node", "sparky", "sparky-engine"} <= kept
     assert not any(one["urn"].endswith(f"{NODE}$undo") for one in after["deployment"]["resources"])
@@ -127,6 +131,17 @@ def test_what_stays_on_the_node_is_told_thing_by_thing() -> None:
         f"unit spark-fabric-relay.service: forwarding between {', '.join(pairs)}",
         "container engine (stopped, if the node was off)",
     ]
+
+
+def test_a_library_that_was_sent_stays_and_one_of_the_operators_is_not_named() -> None:
+    path = "/var/lib/spark-fabric/test/nccl/0/libnccl.so.2"
+    sent = {"state": "on", "source": "sent", "path": path, "sha256": "0", "size": 1}
+    before = exported()
+    for one in before["deployment"]["resources"]:
+        if one["urn"].endswith("::spark2-nccl"):
+            one["inputs"]["stdin"] = json.dumps({"spark2": sent})
+    assert f"file {path}" in left_on(before, "spark2")
+    assert not any("nccl" in line for line in left_on(before, "spark3"))
 
 
 def test_a_stage_that_is_off_leaves_nothing() -> None:

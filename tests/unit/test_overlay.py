@@ -1,0 +1,127 @@
+"""Whether the image has the file that the library lies over: one node is asked, once for each image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import image, on_node, overlay
+from fleet.facts import parse
+from fleet.image import ImageError, ensure, holds
+from fleet.loading import load
+from fleet.plan import Plan, StackName, agreed_image, make
+from fleet.probe import Probe
+from fleet.problems import Problem
+from tests.unit import fakes, observed
+from tests.unit.fakes import FakeSsh, link
+from tests.unit.stacks import changed, ring, switched
+
+STACK = StackName("spark-fabric", "test")
+ID = "sha256:" + "1" * 64
+TARGET = "/opt/lib/libnccl.so.2"
+# A docker whose one image holds one file; it writes down what it is told to run.
+DOCKER = """
+echo "$remote" >>{folder}/asked
+case "$remote" in
+*"image inspect"*) echo {id} ;;
+*"docker run"*) {run} ;;
+esac
+"""
+
+Raw = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
+    """The stand-in for ssh."""
+    return fakes.install(tmp_path, monkeypatch)
+
+
+def docker(ssh: FakeSsh, folder: Path, run: str = "exit 0", node: str = "spark1") -> None:
+    ssh.does(node, DOCKER.format(folder=folder, id=ID, run=run))
+
+
+def asked(folder: Path) -> list[str]:
+    place = folder / "asked"
+    return place.read_text().splitlines() if place.exists() else []
+
+
+def raw(*having: int) -> Raw:
+    nodes = observed.fleet(4)
+    for number in having or range(1, 5):
+        nodes[f"spark{number}"]["docker"]["images"] = {"engine:1": ID}
+    return nodes
+
+
+def told(nodes: Raw, config: dict[str, Any] | None = None) -> list[Problem]:
+    settings = load(config or changed(ring(), {"nccl.target": TARGET}))
+    facts = {name: parse(node) for name, node in nodes.items()}
+    plan: Plan = make(settings, facts, STACK, image_id=agreed_image(settings, facts))
+    return overlay.problems(plan, Probe(nodes, {}), {f"spark{number}": link(number) for number in range(1, 5)})
+
+
+def test_the_container_that_looks_has_no_network_pulls_nothing_and_goes_away(ssh: FakeSsh, tmp_path: Path) -> None:
+    docker(ssh, tmp_path)
+    assert holds(on_node.ssh_config("test", link(1)), link(1), ID, "/opt/it's here")
+    (command,) = asked(tmp_path)
+    for part in ("run --rm --pull never --network none --entrypoint /bin/sh " + ID, "'/opt/it'\"'\"'s here'"):
+        assert part in command
+    assert not {"-v", "--mount", "--privileged", "--gpus", "--device"} & set(command.split())
+
+
+def test_an_image_with_the_file_is_asked_once(ssh: FakeSsh, tmp_path: Path) -> None:
+    docker(ssh, tmp_path)
+    assert told(raw()) == []
+    assert told(raw()) == []
+    assert len(asked(tmp_path)) == 1
+    assert told(raw(), changed(ring(), {"nccl.target": "/another"})) == []
+    assert len(asked(tmp_path)) == 2
+
+
+def test_an_image_without_the_file_is_told_every_time(ssh: FakeSsh, tmp_path: Path) -> None:
+    docker(ssh, tmp_path, "exit 1")
+    for _ in range(2):
+        (problem,) = told(raw())
+        assert (problem.code, problem.path) == ("overlay-target", "spark-fabric:nccl.target")
+        assert f"is {TARGET}, and engine:1 holds no such file" in problem.text()
+        assert "Set nccl.target to where this image has its libnccl.so.2." in problem.text()
+    assert len(asked(tmp_path)) == 2
+
+
+def test_a_node_that_has_the_image_is_asked(ssh: FakeSsh, tmp_path: Path) -> None:
+    docker(ssh, tmp_path, node="spark3")
+    assert told(raw(3, 4)) == []
+    assert ssh.calls() == ["spark3"]
+
+
+def test_nobody_is_asked_where_there_is_nothing_to_know(ssh: FakeSsh) -> None:
+    nobody_has_it = observed.fleet(4)
+    assert told(nobody_has_it) == []
+    assert told(raw(), switched()) == []
+    assert ssh.calls() == []
+
+
+def test_an_image_that_cannot_be_looked_into_is_told_in_dockers_words(ssh: FakeSsh, tmp_path: Path) -> None:
+    docker(ssh, tmp_path, 'echo "exec: /bin/sh: no such file" >&2; exit 127')
+    (problem,) = told(raw())
+    assert (problem.code, problem.path) == ("image-look", "spark1")
+    assert "exec: /bin/sh: no such file" in problem.text()
+
+
+def test_a_container_that_does_not_end_is_told(ssh: FakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "LOOK_LIMIT_S", 0.3)
+    docker(ssh, tmp_path, "exec sleep 20")
+    with pytest.raises(ImageError, match=r"spark1: a container to look into the image has not ended in 0\.3 s"):
+        holds(on_node.ssh_config("test", link(1)), link(1), ID, TARGET)
+
+
+def test_an_up_looks_into_the_image_of_every_node(ssh: FakeSsh, tmp_path: Path) -> None:
+    wanted = {"ref": "engine:1", "id": ID, "archive": None, "target": TARGET}
+    docker(ssh, tmp_path)
+    assert ensure("test", link(1), wanted) == "spark1: engine:1 is there"
+    docker(ssh, tmp_path, "exit 1")
+    with pytest.raises(ImageError, match=f"spark1: engine:1 holds no file {TARGET}, to lie over"):
+        ensure("test", link(1), wanted)
+    assert ensure("test", link(1), {**wanted, "target": None}) == "spark1: engine:1 is there"
