@@ -86,7 +86,15 @@ def holds(config: Path, link: on_node.Link, identity: str, path: str) -> bool:
     The container has no network and nothing of the node, and no image is pulled for it. Raises ImageError when it
     cannot be had.
     """
-    look = ["--entrypoint", "/bin/sh", identity, "-c", 'test -f "$1"', "sh", path]
+    look = [
+        "--entrypoint",
+        "/bin/sh",
+        identity,
+        "-c",
+        'if [ -f "$1" ]; then echo there; else echo absent; fi',
+        "sh",
+        path,
+    ]
     words = ["run", "--rm", "--pull", "never", "--network", "none", *look]
     try:
         done = subprocess.run(
@@ -99,10 +107,11 @@ def holds(config: Path, link: on_node.Link, identity: str, path: str) -> bool:
         )
     except subprocess.TimeoutExpired:
         raise ImageError(f"{link.name}: a container to look into the image has not ended in {LOOK_LIMIT_S} s") from None
-    if done.returncode not in (0, 1):
+    answer = done.stdout.strip()
+    if done.returncode or answer not in ("there", "absent"):
         said = done.stderr.strip()[-500:] or f"exit status {done.returncode}"
         raise ImageError(f"{link.name}: the image cannot be looked into: {said}")
-    return done.returncode == 0
+    return answer == "there"
 
 
 def load(config: Path, link: on_node.Link, archive: Path) -> None:

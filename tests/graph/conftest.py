@@ -13,6 +13,7 @@ import fleet.on_node
 from components.cluster import Cluster, ClusterArgs
 from fleet.drift import Drift, Group
 from fleet.facts import parse
+from fleet.library import Choice
 from fleet.loading import load
 from fleet.on_node import Link
 from fleet.plan import Plan, StackName, make
@@ -27,15 +28,21 @@ IMAGE_ID = "sha256:" + "1" * 64
 Register = Callable[..., Graph]
 
 
-def planned(config: dict[str, Any], *, image_id: str = IMAGE_ID, machines: dict[str, str] | None = None) -> Plan:
-    """The plan for fresh nodes; `machines` gives some of them another machine id."""
+def planned(
+    config: dict[str, Any],
+    *,
+    image_id: str = IMAGE_ID,
+    machines: dict[str, str] | None = None,
+    library: Choice | None = None,
+) -> Plan:
+    """The plan for fresh nodes; `machines` gives some of them another machine id. `library` is a local one."""
     settings = load(config)
     facts = {}
     for node in settings.nodes:
         raw = observed.fresh(int(node.name.removeprefix("spark")), str(node.address))
         raw["machine_id"] = (machines or {}).get(node.name, raw["machine_id"])
         facts[node.name] = parse(raw)
-    return make(settings, facts, STACK, image_id=image_id)
+    return make(settings, facts, STACK, image_id=image_id, library=library)
 
 
 def links_of(plan: Plan) -> dict[str, Link]:

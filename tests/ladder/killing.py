@@ -26,7 +26,7 @@ WRAPPER, POINTS = "/usr/local/sbin/python3", "/usr/local/lib/lab/break_points.py
 # disk, at the first thing that the interpreter is asked to do afterwards.
 SCRIPT = f"""#!/bin/sh
 case "$1 $2 $4" in
-"-IS -c apply" | "-IS -c revert" | "-IS -c engines")
+"-IS -c apply" | "-IS -c install" | "-IS -c revert" | "-IS -c engines")
     code=$3 && shift 3
     exec /usr/bin/python3 -IS -c "$(cat {POINTS})
 $code" "$@"

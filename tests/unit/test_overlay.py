@@ -39,7 +39,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
     return fakes.install(tmp_path, monkeypatch)
 
 
-def docker(ssh: FakeSsh, folder: Path, run: str = "exit 0", node: str = "spark1") -> None:
+def docker(ssh: FakeSsh, folder: Path, run: str = "echo there", node: str = "spark1") -> None:
     ssh.does(node, DOCKER.format(folder=folder, id=ID, run=run))
 
 
@@ -81,7 +81,7 @@ def test_an_image_with_the_file_is_asked_once(ssh: FakeSsh, tmp_path: Path) -> N
 
 
 def test_an_image_without_the_file_is_told_every_time(ssh: FakeSsh, tmp_path: Path) -> None:
-    docker(ssh, tmp_path, "exit 1")
+    docker(ssh, tmp_path, "echo absent")
     for _ in range(2):
         (problem,) = told(raw())
         assert (problem.code, problem.path) == ("overlay-target", "spark-fabric:nccl.target")
@@ -103,11 +103,21 @@ def test_nobody_is_asked_where_there_is_nothing_to_know(ssh: FakeSsh) -> None:
     assert ssh.calls() == []
 
 
-def test_an_image_that_cannot_be_looked_into_is_told_in_dockers_words(ssh: FakeSsh, tmp_path: Path) -> None:
-    docker(ssh, tmp_path, 'echo "exec: /bin/sh: no such file" >&2; exit 127')
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ('echo "exec: /bin/sh: no such file" >&2; exit 127', "exec: /bin/sh: no such file"),
+        ('echo "sudo: a password is required" >&2; exit 1', "sudo: a password is required"),
+        ("exit 0", "exit status 0"),
+    ],
+)
+def test_an_image_that_cannot_be_looked_into_is_told_and_not_taken_for_one_without_the_file(
+    run: str, said: str, ssh: FakeSsh, tmp_path: Path
+) -> None:
+    docker(ssh, tmp_path, run)
     (problem,) = told(raw())
     assert (problem.code, problem.path) == ("image-look", "spark1")
-    assert "exec: /bin/sh: no such file" in problem.text()
+    assert said in problem.text()
 
 
 def test_a_container_that_does_not_end_is_told(ssh: FakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +131,7 @@ def test_an_up_looks_into_the_image_of_every_node(ssh: FakeSsh, tmp_path: Path) 
     wanted = {"ref": "engine:1", "id": ID, "archive": None, "target": TARGET}
     docker(ssh, tmp_path)
     assert ensure("test", link(1), wanted) == "spark1: engine:1 is there"
-    docker(ssh, tmp_path, "exit 1")
+    docker(ssh, tmp_path, "echo absent")
     with pytest.raises(ImageError, match=f"spark1: engine:1 holds no file {TARGET}, to lie over"):
         ensure("test", link(1), wanted)
     assert ensure("test", link(1), {**wanted, "target": None}) == "spark1: engine:1 is there"
