@@ -1,7 +1,8 @@
 """All keys of the stack config, from the models: for messages and for the reference."""
 
+import types
 from collections.abc import Iterator
-from typing import get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -25,7 +26,9 @@ def models() -> Iterator[tuple[Loc, type[BaseModel]]]:
 
 def inner_model(field: FieldInfo) -> type[BaseModel] | None:
     """The model below a key, or below the entries of its list. A volume is written as one text and has none."""
-    inner = field.annotation
+    inner: Any = field.annotation
+    if get_origin(inner) in (Union, types.UnionType):  # a model that may be left out
+        inner = next(part for part in get_args(inner) if part is not type(None))
     if get_origin(inner) is list:
         inner = get_args(inner)[0]
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) and inner is not Volume else None

@@ -114,6 +114,7 @@ class Facts:
                 if "address" in port:
                     found.add((port["netdev"], str(IPv4Interface(port["address"]).network)))
                 found.update((port["netdev"], route["to"]) for route in port.get("routes") or ())
+            found.update((route["netdev"], route["to"]) for route in stage.desired.get("routes") or ())
         return frozenset(found)
 
     @cached_property
@@ -122,7 +123,7 @@ class Facts:
             port["netdev"]
             for stage in self.stages.values()
             if stage.status != "applied"
-            for port in stage.desired.get("ports") or ()
+            for port in (*(stage.desired.get("ports") or ()), *(stage.desired.get("routes") or ()))
         )
 
     def mapping(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fleet.addressing import SUBNET_PREFIX
+from fleet.mesh.settings import Mesh
 from fleet.scalars import LibraryMode
 from fleet.settings import LIBRARY_FOLDER, Node, Settings
 from fleet.topology import Kind
@@ -44,7 +45,8 @@ class Devices:
     """What a rank has: names with where they come from, and everything else of that kind on its node.
 
     `hcas` are the RDMA devices of its planned ports, plane 0 first; `management` is the network device that holds its
-    management address; `gid` is the GID index of all `hcas`.
+    management address; `gid` is the GID index of all `hcas`. `peer_maps` says which of them lead to which rank where
+    there is a mesh.
     """
 
     hcas: Sequence[str]
@@ -52,6 +54,7 @@ class Devices:
     gid: Flag
     all_hcas: Collection[str] = ()
     all_netdevs: Collection[str] = ()
+    peer_maps: str | None = None
 
 
 def ep_size(settings: Settings) -> int:
@@ -77,6 +80,8 @@ def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str,
     flags["NCCL_IB_GID_INDEX"] = devices.gid
     if settings.fabric.topology is Kind.RING:
         flags["NCCL_IB_SUBNET_PREFIX_LEN"] = Flag(str(SUBNET_PREFIX), Source.TOPOLOGY)
+    if devices.peer_maps is not None:
+        flags |= _rocenante(settings.mesh, devices.hcas, devices.peer_maps)
     management = devices.management
     flags["GLOO_SOCKET_IFNAME"] = management  # takes one plain name
     listing = exact([management.value], devices.all_netdevs)
@@ -87,6 +92,23 @@ def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str,
         for name, value in env.items():
             flags[name] = Flag(value, Source.OVERRIDE, where)
     return dict(sorted(flags.items()))
+
+
+def _rocenante(mesh: Mesh, hcas: Sequence[str], peer_maps: str) -> Mapping[str, Flag]:
+    """What RoCEnante is told of the mesh. The queues are those that are in effect when the engine starts."""
+
+    def size(given: int | None, setting: str) -> Flag:
+        if given is not None:
+            return Flag(str(given), Source.SETTING, setting)
+        chosen = "hairpin_queue_size" in mesh.model_fields_set
+        return Flag(str(mesh.cap), Source.SETTING if chosen else Source.DEFAULT, "mesh.hairpinQueueSize")
+
+    return {
+        "B12X_ROCE_HCA": Flag(",".join(hcas), Source.TOPOLOGY),
+        "B12X_ROCE_PEER_HCA_MAPS": Flag(peer_maps, Source.TOPOLOGY),
+        "SGLANG_ROCE_MAX_SIZE": size(mesh.max_size, "mesh.maxSize"),
+        "DSV41_ROCE_GATHER": size(mesh.gather_size, "mesh.gatherSize"),
+    }
 
 
 def exact(names: Sequence[str], there: Collection[str]) -> str:

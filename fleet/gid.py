@@ -52,6 +52,17 @@ def index_for(node: str, facts: Facts | None, ports: Sequence[Port], given: int 
     return Flag(str(found), Source.FOUND if ready == list(ports) else Source.EXPECTED)
 
 
+def pinned(node: str, facts: Facts | None, ports: Sequence[Port], index: int) -> Flag | tuple[Problem, ...]:
+    """`index`, for a rank whose GIDs a later stage puts there; or what stands in the way of every index.
+
+    That GIDs have moved does not: they come back when their addresses are put on anew.
+    """
+    found = index_for(node, facts, ports, None)
+    if isinstance(found, Flag):
+        return found if found.value == str(index) else Flag(str(index), Source.EXPECTED)
+    return tuple(one for one in found if one.code != "gid-not-common") or Flag(str(index), Source.EXPECTED)
+
+
 def is_ready(facts: Facts, port: Port) -> bool:
     """Whether the stage of a port has nothing left to do that could move its GIDs."""
     stage, link = facts.stages.get(f"plane{port.plane}"), facts.links.get(port.device.netdev)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from fleet.mesh.plan import STATUS
 from fleet.plan import NodePlan, Plan
 from fleet.topology import End, Kind
 
 
 def picture(plan: Plan) -> str:
-    """Nodes, cables, planes, subnets and addresses; as long as the fleet is."""
-    return "\n".join(_ring(plan) if plan.topology.kind is Kind.RING else _switched(plan))
+    """Nodes, cables, planes, subnets, addresses and the paths of a mesh; as long as the fleet is."""
+    return "\n".join((*(_ring(plan) if plan.topology.kind is Kind.RING else _switched(plan)), *_mesh(plan)))
 
 
 def table(plan: Plan) -> str:
@@ -54,6 +55,15 @@ def _ring(plan: Plan) -> Iterator[str]:
     yield f"╭─▶ {lines[1]}"
     yield from (f"│   {line}" for line in lines[2:-1])
     yield f"╰───{lines[-1].replace(' ', '─', 1)}   [0] {plan.head.name}"
+
+
+def _mesh(plan: Plan) -> Iterator[str]:
+    """The eight paths between opposite nodes."""
+    if plan.mesh:
+        mesh = plan.mesh.settings
+        yield ""
+        yield f"mesh ({STATUS}), queue {mesh.hairpin_queue_size}, cap {mesh.cap}"
+        yield from columns(plan.mesh.rows([node.name for node in plan.ranks]))
 
 
 def _end(plan: Plan, end: End) -> tuple[str, ...]:

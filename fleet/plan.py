@@ -5,6 +5,7 @@ Preview, `up`, `doctor` and tests use this one object. Desired states are the JS
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from typing import Any
 
 from fleet import flags, gid, netplan, ports, refusals, topology, variables
@@ -13,6 +14,15 @@ from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
 from fleet.facts import Facts
 from fleet.flags import Devices, Flag, Source
 from fleet.library import Choice
+from fleet.mesh import refusals as mesh_refusals
+from fleet.mesh.check import checks
+from fleet.mesh.desired import GID_INDEX, OFF
+from fleet.mesh.desired import STAGES as MESH
+from fleet.mesh.desired import Port as MeshPort
+from fleet.mesh.marker import on_nodes
+from fleet.mesh.paths import Ring
+from fleet.mesh.plan import MeshPlan
+from fleet.mesh.plan import remarks as mesh_remarks
 from fleet.nccl import Libraries
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError, config_path
@@ -21,12 +31,13 @@ from fleet.topology import PLANES, End, Kind, Socket, Topology
 from node.digest import digest
 from node.files import MARK
 
-STAGES = ("node", "plane0", "plane1", "relay", "nccl")
-DISRUPTIVE = ("node", "plane0", "plane1", "relay", "nccl")
+STAGES = ("node", "plane0", "plane1", "relay", "nccl", *MESH)
+DISRUPTIVE = STAGES
 """Stages whose desired state changes only while no engine runs."""
 
-LATER = ("nccl",)
-"""Stages that are left out of digests while they are off, so that a version which brings them stops no engine."""
+LATER = ("nccl", *MESH)
+"""Stages that are left out of digests while they are off: a version that brings them stops no engine, and to an engine
+a mesh that is off is as one that never was."""
 
 
 class PlanError(ProblemsError):
@@ -60,7 +71,8 @@ class StackName:
 class NodePlan:
     """One node, with its desired state for each stage.
 
-    A leaving node has no rank, nothing to verify and no container, and its stages are off.
+    A leaving node has no rank, nothing to verify and no container, and its stages are off. Those of the mesh are there
+    only where the settings say something about one, or a node still has one.
     """
 
     name: str
@@ -89,6 +101,7 @@ class Plan:
     nodes: tuple[NodePlan, ...]
     standstill: str
     group: str
+    mesh: MeshPlan | None = None
     warnings: tuple[Problem, ...] = field(default=())
     notes: tuple[Problem, ...] = field(default=())
 
@@ -142,6 +155,14 @@ class Plan:
         return {node.name: node.verify for node in self.ranks if node.verify}
 
     @property
+    def mesh_checks(self) -> dict[str, dict[str, Any]]:
+        """By node: what is written over the mesh once all its stages are applied; nothing without one."""
+        if self.mesh is None:
+            return {}
+        names, addresses = [node.name for node in self.ranks], [node.address for node in self.ranks]
+        return checks(self.mesh, names, addresses, self.settings.engine.image.ref)
+
+    @property
     def api_url(self) -> str:
         """Where the OpenAI-compatible API answers."""
         return f"http://{self.head.address}:{self.settings.engine.port}"
@@ -154,14 +175,15 @@ def make(
     *,
     image_id: str | None = None,
     library: Choice | None = None,
+    marker_size: int | None = None,
 ) -> Plan:
     """Plan the fleet. `facts` by node name; None plans without nodes, with the usual device names.
 
     `image_id` is the image id that every rank shall run; where it is not given, the id that all nodes agree on.
-    `library` is the operator's local NCCL library, as far as the settings name one.
-    Raises PlanError with every problem of every node.
+    `library` is the operator's local NCCL library, as far as the settings name one; `marker_size` is that of the mesh's
+    marker in bytes, where it is a file to be sent. Raises PlanError with every problem of every node.
     """
-    return _Planner(settings, facts, stack, image_id, library).plan()
+    return _Planner(settings, facts, stack, image_id, library, marker_size).plan()
 
 
 def agreed_image(settings: Settings, facts: Mapping[str, Facts]) -> str | None:
@@ -187,10 +209,12 @@ class _Planner:
         stack: StackName,
         image_id: str | None,
         library: Choice | None,
+        marker_size: int | None,
     ) -> None:
         self.settings, self.facts, self.stack = settings, facts or {}, stack
         self.probed = facts is not None
         self.image_id = image_id or agreed_image(settings, self.facts)
+        self.marker_size = marker_size
         self.problems: list[Problem] = []
         self.ranks = settings.ranks
         self.topology = shape(settings)
@@ -200,9 +224,19 @@ class _Planner:
             for plane in fabric.on
         }
         self.rank = {node.name: rank for rank, node in enumerate(self.ranks)}
+        self.ring = self._ring()
+        self.mesh: MeshPlan | None = None
         self.devices = {node.name: self._devices(index, node) for index, node in enumerate(settings.nodes)}
         self.gids = {node.name: self._gid(node) for node in self.ranks}
         self.libraries = Libraries(settings, library, self.facts)
+
+    def _ring(self) -> Ring | None:
+        """The ring that the mesh runs over; None where it is off, or impossible."""
+        if not self.settings.mesh.enabled:
+            return None
+        wrong = list(mesh_refusals.size(len(self.ranks)))
+        self.problems.extend(wrong)
+        return None if wrong else Ring.of(self.topology)
 
     def plan(self) -> Plan:
         self.problems.extend(refusals.ring_profile(self.settings))
@@ -219,7 +253,35 @@ class _Planner:
             for plane, end in self._ends(node.name):
                 self.devices[node.name].setdefault((plane, end.socket), ports.usual(node, plane, end.socket))
 
+    def _mesh(self) -> MeshPlan | None:
+        settings = self.settings.mesh
+        if self.ring is None or settings.marker is None:
+            return None
+        marker = on_nodes(settings.marker, self.stack.stack, self.marker_size)
+        return MeshPlan(self.ring, dict(self._mesh_ports()), settings, marker, self.settings.fabric.mtu)
+
+    def _mesh_ports(self) -> Iterator[tuple[tuple[int, End], MeshPort]]:
+        """The ranks' ports in all planes that are on, as far as their devices were found."""
+        for node in self.ranks:
+            for plane, end in self._ends(node.name):
+                device = self.devices[node.name].get((plane, end.socket))
+                if device:
+                    interface = self.planes[plane].ports[end].interface
+                    mac = device.mac.lower() if device.mac else None
+                    yield (plane, end), MeshPort(device.netdev, device.hca, device.pci, mac, interface)
+
+    @property
+    def _mesh_is_off(self) -> bool:
+        """Whether the mesh is off where it may have been on: then its stages are there to take it away.
+
+        A fleet that never had one has no such stages. That they were reverted is in no journal, so the settings keep
+        them: a section `mesh` that says something, if only that it is off.
+        """
+        held = any(stage in facts.stages for facts in self.facts.values() for stage in MESH)
+        return not self.settings.mesh.enabled and (held or bool(self.settings.mesh.model_fields_set))
+
     def _made(self) -> Plan:
+        self.mesh = self._mesh()
         nodes = tuple(self._node(node) for node in self.settings.nodes)
         ranks = [node for node in nodes if node.active]
         table = [[node.name, node.address, self._machine(node.name)] for node in ranks]
@@ -234,6 +296,7 @@ class _Planner:
             nodes=nodes,
             standstill=digest({"ranks": table, "desired": {name: _bare(stages) for name, stages in desired.items()}}),
             group=digest({"ranks": table, "image": self.image_id, "containers": containers}),
+            mesh=self.mesh,
             warnings=(*self._warnings(), *(problem for problem, is_warning in remarks if is_warning)),
             notes=(
                 *self.libraries.notes(self.ranks),
@@ -269,9 +332,11 @@ class _Planner:
         subnets = {subnet: plane for plane, addresses in self.planes.items() for subnet in addresses.subnets}
         for node in self.ranks:
             if node.name in self.facts:
-                layout = refusals.Layout(subnets, self._here(node.name))
+                layout = refusals.Layout(subnets, self._here(node.name), set(self._detours(node.name)))
                 self.problems.extend(refusals.overlaps(node, self.facts[node.name], layout))
         self.problems.extend(self.libraries.problems(self.ranks))
+        if self.ring:
+            self.problems.extend(mesh_refusals.cards([node.name for node in self.ranks], dict(self._mesh_ports())))
 
     def _here(self, name: str) -> dict[str, PortAddress]:
         """What the plan puts on each of a node's network devices, as far as these were found."""
@@ -281,6 +346,13 @@ class _Planner:
             if device:
                 here[device.netdev] = self.planes[plane].ports[end]
         return here
+
+    def _detours(self, name: str) -> Iterator[tuple[str, IPv4Network]]:
+        """The mesh's routes on a node, as far as its devices were found."""
+        for path in self.ring.taken() if self.ring else ():
+            device = self.devices[name].get((path.plane, path.origin.socket))
+            if path.source == self.rank[name] and device:
+                yield device.netdev, IPv4Network(self.planes[path.plane].at(path.arrival))
 
     def _ends(self, name: str) -> Iterator[tuple[int, End]]:
         """The planned ends of an active node in all planes that are on, plane 0 first."""
@@ -305,7 +377,11 @@ class _Planner:
             for plane, end in self._ends(node.name)
             if (device := self.devices[node.name].get((plane, end.socket)))
         ]
-        found = gid.index_for(node.name, self.facts.get(node.name), planned, self.settings.engine.gid_index)
+        facts = self.facts.get(node.name)
+        if self.ring:
+            found = gid.pinned(node.name, facts, planned, GID_INDEX)
+        else:
+            found = gid.index_for(node.name, facts, planned, self.settings.engine.gid_index)
         if isinstance(found, Flag):
             return found
         self.problems.extend(found)
@@ -321,6 +397,10 @@ class _Planner:
             stages[f"plane{plane}"] = self._plane(node, plane) if on else self._off(node, plane)
         stages["relay"] = self._relay(node)
         stages["nccl"] = self.libraries.desired(node, self.stack.stack)
+        if self.mesh:
+            stages |= self.mesh.stages(rank) if rank is not None else {stage: dict(OFF) for stage in MESH}
+        elif self._mesh_is_off:
+            stages |= {stage: dict(OFF) for stage in MESH}
         return NodePlan(
             name=node.name,
             address=str(node.address),
@@ -415,7 +495,8 @@ class _Planner:
                     "peers": peers,
                 }
             )
-        index = int(self.gids[node.name].value)
+        # Where a GID has moved away from the index that the mesh needs, a stage after this check brings it back.
+        index = None if self.ring else int(self.gids[node.name].value)
         return {"ports": checked, "far": list(self._far(node)), "gid": True, "gid_index": index}
 
     def _far(self, node: Node) -> Iterator[dict[str, str]]:
@@ -437,6 +518,7 @@ class _Planner:
             gid=self.gids[node.name],
             all_hcas=facts.hcas if facts else (),
             all_netdevs=facts.links if facts else (),
+            peer_maps=self.mesh.peer_maps if self.mesh else None,
         )
         return ContainerPlan(
             node=node.name,
@@ -488,7 +570,7 @@ class _Planner:
             )
 
     def _remarks(self, nodes: Iterable[NodePlan]) -> Iterator[tuple[Problem, bool]]:
-        """What to know about the variables of NCCL, once for all ranks; with it, whether it is a warning."""
+        """What to know about NCCL's variables and the mesh, once for all ranks; with it, whether it is a warning."""
         head = next(node for node in nodes if node.rank == 0)
         assert head.container  # of a node with a rank
         env = {name: flag.value for name, flag in head.container.env.items()}
@@ -496,12 +578,14 @@ class _Planner:
         for one in variables.remarks(self.settings.ground, env, hcas):
             path = config_path(("engine", "env", one.name))
             yield Problem(one.code, path, one.seen, one.wanted, one.hint), one.warning
+        if self.mesh:
+            yield from ((note, False) for note in mesh_remarks(self.mesh))
 
 
 def _felt(stages: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The desired states whose change an engine would feel."""
     for stage in DISRUPTIVE:
-        if stage not in LATER or stages[stage]["state"] != "off":
+        if stage in stages and (stage not in LATER or stages[stage]["state"] != "off"):
             yield stage, stages[stage]
 
 

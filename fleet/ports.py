@@ -16,23 +16,27 @@ USUAL = {
 }
 """Names on a DGX Spark with DGX OS; only a preview without nodes takes them for true."""
 
+USUAL_PCI = "{domain:04x}:01:00.{function}"
+
 USUAL_MANAGEMENT = "enP7s7"
 
 
 @dataclass(frozen=True)
 class Device:
-    """The devices of a port in a plane. `mac` is None when nobody looked."""
+    """The devices of a port in a plane. `mac` and `pci` are None when nobody looked."""
 
     netdev: str
     hca: str
     mac: str | None = None
+    pci: str | None = None
 
 
 def usual(node: Node, plane: int, socket: Socket) -> Device:
     """The operator's names, else the usual ones."""
     said = node.ports.names(plane, socket)
     netdev, hca = USUAL[plane, socket]
-    return Device(said.netdev or netdev, said.hca or hca)
+    pci = USUAL_PCI.format(domain=PCI_DOMAIN[plane], function=socket.function)
+    return Device(said.netdev or netdev, said.hca or hca, pci=pci)
 
 
 def find(node: Node, index: int, facts: Facts, plane: int, socket: Socket) -> Device | Problem:
@@ -50,7 +54,7 @@ def find(node: Node, index: int, facts: Facts, plane: int, socket: Socket) -> De
         (hca,) = fitting
         netdev = str(hca.netdev)
         link = facts.links.get(netdev)
-        return Device(netdev, hca.name, link.mac if link else None)
+        return Device(netdev, hca.name, link.mac if link else None, hca.pci)
     if spoken:
         names = " and ".join(name for name in (said.netdev, said.hca) if name)
         return Problem(

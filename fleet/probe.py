@@ -30,10 +30,13 @@ def probe(
     links: Sequence[Link],
     libraries: Mapping[str, str] = NOTHING,
     deadline: float = DEADLINE_S,
+    *,
+    mesh: bool = False,
 ) -> Probe:
     """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake.
 
-    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies.
+    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies. `mesh` asks
+    for that of a node too where there is nothing of one yet.
     """
     # Reading needs no state id: which state holds a node is one of the answers.
     owner = {"project": stack.project, "stack": stack.stack, "fleet_id": fleet_id, "state_id": "any"}
@@ -42,7 +45,7 @@ def probe(
             "owner": owner,
             "node": link.name,
             "holder": holder(),
-            "desired": {"libraries": [libraries[link.name]] if link.name in libraries else []},
+            "desired": {"libraries": [libraries[link.name]] if link.name in libraries else [], "mesh": mesh},
         }
         for link in links
     }
@@ -62,6 +65,8 @@ def probe_at_rest(
     links: Sequence[Link],
     libraries: Mapping[str, str] = NOTHING,
     patience: float = PATIENCE_S,
+    *,
+    mesh: bool = False,
 ) -> Probe:
     """Like `probe`, but wait while nodes are being changed: by another run, or by what a killed run has left going.
 
@@ -71,7 +76,7 @@ def probe_at_rest(
     end = time.monotonic() + patience
     told: set[str] = set()
     while True:
-        seen = probe(stack, fleet_id, links, libraries)
+        seen = probe(stack, fleet_id, links, libraries, mesh=mesh)
         busy = {name: observed["lock"] for name, observed in seen.observed.items() if observed.get("lock")}
         if not busy or time.monotonic() > end:
             return seen

@@ -23,16 +23,17 @@ class Profile(StrEnum):
 @dataclass(frozen=True)
 class Place:
     """Where an entry counts: on one kind of fabric or on any, with so many planes or any number, for one source of the
-    library or any."""
+    library or any, with mesh or without or either."""
 
     on: str
     planes: int | None = None
     nccl: LibraryMode | None = None
+    mesh: bool | None = None
 
-    def covers(self, kind: Kind, planes: int, library: LibraryMode | None = None) -> bool:
+    def covers(self, kind: Kind, planes: int, library: LibraryMode | None = None, *, mesh: bool = False) -> bool:
         """Whether a fabric of this kind with so many planes, and a library from there, is such a place."""
         fitting = self.on in (ANY, kind.value) and self.planes in (None, planes)
-        return fitting and self.nccl in (None, library)
+        return fitting and self.nccl in (None, library) and self.mesh in (None, mesh)
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,20 @@ class LeftOut:
     why: str
 
 
-def layers_for(kind: Kind, planes: int) -> Iterator[Layer]:
+def layers_for(kind: Kind, planes: int, *, mesh: bool = False) -> Iterator[Layer]:
     """The layers of a fabric, the winning ones last."""
-    return (layer for layer in LAYERS if layer.place.covers(kind, planes))
+    return (layer for layer in LAYERS if layer.place.covers(kind, planes, mesh=mesh))
 
 
-def values(kind: Kind, planes: int) -> Mapping[str, tuple[str, str]]:
+def values(kind: Kind, planes: int, *, mesh: bool = False) -> Mapping[str, tuple[str, str]]:
     """Variable -> value and the name of the layer that it is from."""
-    return {name: (value, layer.name) for layer in layers_for(kind, planes) for name, value in layer.values.items()}
+    layers = layers_for(kind, planes, mesh=mesh)
+    return {name: (value, layer.name) for layer in layers for name, value in layer.values.items()}
 
 
-def rules_for(kind: Kind, planes: int, library: LibraryMode | None = None) -> Iterator[Rule]:
+def rules_for(kind: Kind, planes: int, library: LibraryMode | None = None, *, mesh: bool = False) -> Iterator[Rule]:
     """The rules of a fabric, and of an engine that has its library from there."""
-    return (rule for rule in RULES if rule.place.covers(kind, planes, library))
+    return (rule for rule in RULES if rule.place.covers(kind, planes, library, mesh=mesh))
 
 
 def _read(path: Path) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOut, ...], Mapping[str, str]]:
@@ -94,7 +96,8 @@ def _read(path: Path) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOu
 
 
 def _place(raw: Mapping[str, Any]) -> Place:
-    place = Place(raw.get("on", ANY), raw.get("planes"), LibraryMode(raw["nccl"]) if "nccl" in raw else None)
+    library = LibraryMode(raw["nccl"]) if "nccl" in raw else None
+    place = Place(raw.get("on", ANY), raw.get("planes"), library, raw.get("mesh"))
     assert place.on in (ANY, *Kind)
     assert place.planes in (None, *range(1, len(PLANES) + 1))
     return place

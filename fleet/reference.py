@@ -42,7 +42,12 @@ All mistakes are reported at once, before any node is contacted, with the key as
 socket is a QSFP port: f0 and f1 are its PCI function numbers.
 """
 
-GROUNDS = ((Kind.RING, 1), (Kind.RING, 2), (Kind.SWITCHED, 2))  # a switched fabric is the same with one plane
+GROUNDS = {
+    "Ring, one plane": (Kind.RING, 1, False),
+    "Ring, both planes": (Kind.RING, 2, False),
+    "Ring with mesh": (Kind.RING, 2, True),
+    "Switched": (Kind.SWITCHED, 2, False),  # the same with one plane
+}
 
 PROFILES = """\
 ## Variables of NCCL
@@ -79,11 +84,10 @@ def reference() -> str:
 
 def _profiles() -> str:
     """What the engine's profile is made of, from its data."""
-    grounds = {(kind, planes): profiles.values(kind, planes) for kind, planes in GROUNDS}
-    named = sorted({name for values in grounds.values() for name in values})
+    grounds = [profiles.values(kind, planes, mesh=mesh) for kind, planes, mesh in GROUNDS.values()]
+    named = sorted({name for values in grounds for name in values})
     values = [
-        (f"`{name}`", *(f"`{values[name][0]}`" if name in values else "" for values in grounds.values()))
-        for name in named
+        (f"`{name}`", *(f"`{values[name][0]}`" if name in values else "" for values in grounds)) for name in named
     ]
     rules = [
         (f"`{rule.name}`", _where(rule.place), ", ".join(f"`{value}`" for value in rule.only) or "refused", rule.why)
@@ -95,7 +99,7 @@ def _profiles() -> str:
     return "\n".join(
         (
             PROFILES,
-            _table(("Variable", "Ring, one plane", "Ring, both planes", "Switched"), values),
+            _table(("Variable", *GROUNDS), values),
             "Where the values come from:\n",
             *(f"- {layer.name}: {layer.source}." for layer in profiles.LAYERS),
             *(f"- {name.capitalize()}: {what}." for name, what in profiles.SOURCES.items()),
@@ -110,8 +114,9 @@ def _profiles() -> str:
 
 
 def _where(place: profiles.Place) -> str:
-    where = f"{place.on}, both planes" if place.planes == 2 else place.on
-    return f"{where}, `{place.nccl}`" if place.nccl else where
+    mesh = {None: "", True: ", with mesh", False: ", without mesh"}[place.mesh]
+    library = f", `{place.nccl}`" if place.nccl else ""
+    return f"{place.on}{', both planes' if place.planes == 2 else ''}{mesh}{library}"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

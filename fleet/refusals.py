@@ -4,7 +4,7 @@ An address or route on the planned port that equals the plan is adoption, and wh
 whatever older plan, is ours to change; all else that overlaps is refused.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
@@ -21,10 +21,14 @@ RING_RANKS = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """All subnets of the fabric with their plane, and what the plan puts on each network device of one node."""
+    """All subnets of the fabric with their plane, and what the plan puts on each network device of one node.
+
+    `detours` are the mesh's routes there, as (network device, address).
+    """
 
     subnets: Mapping[IPv4Network, int]
     here: Mapping[str, PortAddress]
+    detours: Collection[tuple[str, IPv4Network]] = ()
 
     def overlapping(self, network: IPv4Network) -> str | None:
         """The first planned subnet that a network overlaps, with its plane. A default route overlaps nothing."""
@@ -37,8 +41,9 @@ class Layout:
     def planned(self, netdev: str, network: IPv4Network) -> bool:
         """Whether the plan itself wants a route to this network on this device."""
         port = self.here.get(netdev)
-        return port is not None and (
-            network == port.interface.network or any(network == route.to for route in port.routes)
+        return (netdev, network) in self.detours or (
+            port is not None
+            and (network == port.interface.network or any(network == route.to for route in port.routes))
         )
 
 

@@ -5,43 +5,22 @@ holds them. `loading.load` is the only door.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic.alias_generators import to_camel
 
 from fleet import scalars, variables
 from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
-from fleet.problems import Loc, Problem, config_path, shown
+from fleet.mesh.conditions import unmet
+from fleet.mesh.settings import Mesh
+from fleet.model import Broken
+from fleet.model import Model as _Model
+from fleet.problems import Loc, shown
 from fleet.profiles import Profile
 from fleet.scalars import GpuChoice, Gpus, LibraryMode, State, choice
 from fleet.topology import FIRST_HOST, RING_MINIMUM, SWITCHED_MINIMUM, Cabling, Kind, Socket
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A rule between values that does not hold. `also` are the other values that took part in it."""
-
-    code: str
-    loc: Loc
-    seen: str
-    wanted: str
-    hint: str
-    also: tuple[Loc, ...] = ()
-
-    def problem(self) -> Problem:
-        """The same, with the path as the operator writes it."""
-        return Problem(self.code, config_path(self.loc), self.seen, self.wanted, self.hint)
-
-    def under(self, *prefix: str | int) -> "Broken":
-        """The same, seen from the model that holds this one."""
-        return replace(self, loc=(*prefix, *self.loc), also=tuple((*prefix, *loc) for loc in self.also))
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
 
 
 class PortNames(_Model):
@@ -261,6 +240,11 @@ class Image(_Model):
         description="`docker save` archive that is loaded where the image is missing. "
         "Without it every node has the image already, with one id.",
     )
+    roce_ring: scalars.Switch = Field(
+        False,
+        description="The image has the path-aware RoCEnante, `b12x.comm.roce_ring`, as those of "
+        "`Dockerfile.canary-roce` have. The mesh needs it; nothing else asks.",
+    )
 
 
 class Volume(_Model):
@@ -356,7 +340,7 @@ class Engine(_Model):
     """The inference engine: one container on each node."""
 
     image: Annotated[Image, BeforeValidator(lambda value: {"ref": value} if isinstance(value, str) else value)] = Field(
-        description="Image reference, or `{ref, archive}`."
+        description="Image reference, or `{ref, archive, roceRing}`."
     )
     name: scalars.ContainerName | None = Field(
         None, description="Container name on every node. Without it: `spark-fabric-<stack>`."
@@ -454,6 +438,11 @@ class Settings(_Model):
     fabric: Fabric = Field(Fabric(), description="Cabling and addresses.")
     nccl: Nccl = Field(Nccl(), description="The NCCL library of the engine.")
     fleet: Fleet = Field(Fleet(), description="Which fleet this is.")
+    mesh: Mesh = Field(
+        Mesh(),
+        description="Research-only, off by default: opposite nodes of a ring of four reach each other through the "
+        "neighbours' network cards.",
+    )
 
     @property
     def ranks(self) -> tuple[Node, ...]:
@@ -468,7 +457,10 @@ class Settings(_Model):
     @property
     def ground(self) -> variables.Ground:
         """What the variables of NCCL stand on."""
-        return variables.Ground(self.fabric.topology, len(self.fabric.on), self.engine.profile, self.library_mode)
+        fabric = self.fabric
+        return variables.Ground(
+            fabric.topology, len(fabric.on), self.engine.profile, self.library_mode, self.mesh.enabled
+        )
 
     @property
     def library_mode(self) -> LibraryMode:
@@ -489,6 +481,7 @@ class Settings(_Model):
         """Everything that holds between the parts."""
         yield from (broken.under("fabric") for broken in self.fabric.rules())
         yield from (broken.under("engine") for broken in self.engine.rules())
+        yield from (broken.under("mesh") for broken in self.mesh.rules())
         for index, node in enumerate(self.nodes):
             yield from (broken.under("nodes", index, "ports") for broken in node.ports.rules())
         yield from self._unique()
@@ -496,6 +489,7 @@ class Settings(_Model):
         yield from self._apart()
         yield from self._variables()
         yield from self._library()
+        yield from unmet(self)
 
     def _unique(self) -> Iterator[Broken]:
         for key in ("name", "address", "host_key"):

@@ -17,6 +17,7 @@ from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import parse
 from fleet.image import ImageError, archive_id
 from fleet.library import Choice, read
+from fleet.mesh.marker import MarkerError, size_of
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
 from fleet.plan import Plan, PlanError, StackName, agreed_image, make
@@ -43,12 +44,14 @@ class Survey:
 
     def outputs(self, *, hidden: bool = False) -> dict[str, Any]:
         """What the stack shows. `hidden` leaves out what the operator set by hand in the engines' environment."""
+        mesh = self.plan.mesh
         return {
             "apiUrl": self.plan.api_url,
             "environment": environment.resolved(self.plan, hidden=hidden),
             "picture": picture(self.plan),
             "nodes": table(self.plan),
             "imageIds": {node.name: node.container.image_id for node in self.plan.ranks if node.container},
+            **({"mesh": mesh.outputs([node.name for node in self.plan.ranks])} if mesh else {}),
         }
 
 
@@ -84,15 +87,15 @@ def survey(settings: Settings, stack: StackName, *, changing: bool = False) -> S
     links, problems = links_of(settings, keys_needed=not offline())
     archived, image_problems = _archived(settings)
     library, library_problems = local_library(settings)
-    problems += image_problems + library_problems
+    marker, marker_problems = _marker(settings)
+    problems += image_problems + library_problems + marker_problems
     if problems:
         raise ProblemsError(problems)
     if offline():
-        plan = make(settings, None, stack, image_id=archived, library=library)
+        plan = make(settings, None, stack, image_id=archived, library=library, marker_size=marker)
         return Survey(plan, {link.name: link for link in links}, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings)
-    if library:
-        sending.remember(stack.stack, {library.library.sha256: Path(library.library.path)})
-    found, problems = look(settings, stack, links, archived, library, changing=changing)
+    sending.remember(stack.stack, _to_be_sent(settings, library))
+    found, problems = look(settings, stack, links, archived, library, marker, changing=changing)
     if problems:
         raise Refused(problems, found.warnings, _deviations(found))
     return found
@@ -104,22 +107,25 @@ def look(
     links: Sequence[Link],
     image_id: str | None = None,
     library: Choice | None = None,
+    marker_size: int | None = None,
     *,
     changing: bool = False,
 ) -> tuple[Survey, list[Problem]]:
     """Look at every node once, and every problem. With problems, the plan is a draft that must not be applied.
 
     `image_id` is the one that the operator's archive stands for; without it, the nodes are asked. `library` is the
-    operator's local NCCL library.
+    operator's local NCCL library. `marker_size` is that of the mesh's marker, where it is a local file.
     """
     named = {node.name: path for node in settings.ranks if (path := settings.library_on(node))}
-    seen = (probe_at_rest if changing else probe)(stack, settings.fleet.id, links, named)
+    look_at = probe_at_rest if changing else probe
+    seen = look_at(stack, settings.fleet.id, links, named, mesh=settings.mesh.enabled)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
     problems, warnings = preflight.before_plan(settings, stack, seen, lost_nodes(stack.stack), changing=changing)
     doubtful = {one.path for one in problems if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
     try:
-        plan = make(settings, facts, stack, image_id=image_id or agreed_image(settings, facts), library=library)
+        image_id = image_id or agreed_image(settings, facts)
+        plan = make(settings, facts, stack, image_id=image_id, library=library, marker_size=marker_size)
     except PlanError as error:
         plan = error.draft
         problems += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
@@ -166,3 +172,24 @@ def _archived(settings: Settings) -> tuple[str | None, list[Problem]]:
     except ImageError as error:
         path = config_path(("engine", "image", "archive"))
         return None, [Problem("image-archive", path, f"cannot be used: {error}", "an archive of `docker save`", "")]
+
+
+def _to_be_sent(settings: Settings, library: Choice | None) -> dict[str, Path]:
+    """The operator's local files that nodes get, by sha256."""
+    files = {library.library.sha256: Path(library.library.path)} if library else {}
+    marker = settings.mesh.marker
+    if settings.mesh.enabled and marker and marker.file:
+        files[marker.sha256] = ROOT / Path(marker.file).expanduser()
+    return files
+
+
+def _marker(settings: Settings) -> tuple[int | None, list[Problem]]:
+    """The size of the mesh's marker, where it is a local file."""
+    marker = settings.mesh.marker
+    if not settings.mesh.enabled or marker is None or marker.file is None:
+        return None, []
+    try:
+        return size_of(ROOT / Path(marker.file).expanduser(), marker.sha256), []
+    except MarkerError as error:
+        path = config_path(("mesh", "marker", "file"))
+        return None, [Problem("mesh-marker-file", path, error.seen, error.wanted, f"It is {marker.file}.")]

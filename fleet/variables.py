@@ -35,16 +35,18 @@ KERNEL_UNITS = {"0": 128, "1": 64}
 
 @dataclass(frozen=True)
 class Ground:
-    """What the variables stand on: the fabric, whether a profile says what it needs, and whence the library comes."""
+    """What the variables stand on: the fabric, whether a profile says what it needs, whence the library comes, and
+    whether there is a mesh."""
 
     kind: Kind
     planes: int
     profile: Profile
     library: LibraryMode
+    mesh: bool = False
 
     def profile_values(self) -> Mapping[str, tuple[str, str]]:
         """Variable -> value and layer of the profile."""
-        return {} if self.profile is Profile.NONE else profiles.values(self.kind, self.planes)
+        return {} if self.profile is Profile.NONE else profiles.values(self.kind, self.planes, mesh=self.mesh)
 
     def ring_mode(self, env: Mapping[str, str]) -> bool:
         """Whether NCCL will keep to the ring: by profile, or by the operator's own variables."""
@@ -95,13 +97,15 @@ def _empty(env: Mapping[str, str]) -> Iterator[Objection]:
 
 def _forbidden(ground: Ground, env: Mapping[str, str]) -> Iterator[Objection]:
     ring_mode = ground.ring_mode(env)
-    for rule in profiles.rules_for(ground.kind, ground.planes, ground.library):
+    for rule in profiles.rules_for(ground.kind, ground.planes, ground.library, mesh=ground.mesh):
         value = env.get(rule.name)
         of_ring = rule.place.on == Kind.RING
         if not value or value in rule.only or (of_ring and not ring_mode):
             continue
         where = "" if rule.place.on == profiles.ANY else f" on a {ground.kind} fabric"
         where += f" with nccl.mode {rule.place.nccl}" if rule.place.nccl else ""
+        if rule.place.mesh is not None:
+            where += f" {'with' if rule.place.mesh else 'without'} mesh"
         wanted = f"{' or '.join(rule.only) or 'no such variable'}{where}"
         yield Objection("env-forbidden", rule.name, f"is {shown(value)}", wanted, rule.why)
 

@@ -45,7 +45,12 @@ CHANGES: dict[str, Any] = {
     "volumes": ["/a:/b:ro"],
 }
 # How the group is started and stopped, and where its image comes from: nothing of what it is.
-NOT_OF_THE_GROUP: dict[str, Any] = {"stopGrace": 60, "readyTimeout": 60, "image.archive": "engine.tar"}
+NOT_OF_THE_GROUP: dict[str, Any] = {
+    "stopGrace": 60,
+    "readyTimeout": 60,
+    "image.archive": "engine.tar",
+    "image.roceRing": True,
+}
 # For every argument of a container: another value.
 ARGUMENTS: dict[str, Any] = {
     "node": "spark9",

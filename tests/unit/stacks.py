@@ -14,6 +14,12 @@ NO_PROFILE = {"engine.profile": "none"}
 """For a ring that has, or gets, another size than the engine's ring profile is made for."""
 
 
+MARKER = {
+    "onNode": "/opt/dsv41-mesh/bin/mlx5-rdma-tx-rewrite-probe",
+    "sha256": "2828c07e4255c4962c77425be2c88969e7eb7dd4b1bf9e36485bc705bb5d6d64",
+}
+
+
 def _fleet(size: int) -> dict[str, Any]:
     nodes = [{"name": f"spark{number}", "address": f"192.168.1.{10 + number}"} for number in range(1, size + 1)]
     return {"nodes": nodes, "ssh": {"user": "nvidia"}, "engine": {"image": "engine:1"}}
@@ -23,6 +29,12 @@ def ring(size: int = 4, **sections: Any) -> dict[str, Any]:
     """The smallest ring config, spark1 … at 192.168.1.11 …, with whole sections added or replaced."""
     config = {**_fleet(size), "nccl": {"mode": "overlay", "library": {"onNode": LIBRARY}}}
     return {**(config if size == 4 else changed(config, NO_PROFILE)), **sections}
+
+
+def mesh(**more: Any) -> dict[str, Any]:
+    """The smallest ring config with the mesh, and more keys of its section."""
+    engine = {"image": {"ref": "engine:1", "roceRing": True}}
+    return {**ring(), "engine": engine, "mesh": {"enabled": True, "marker": dict(MARKER), **more}}
 
 
 def switched(size: int = 4, **fabric: Any) -> dict[str, Any]:

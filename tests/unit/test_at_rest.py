@@ -33,7 +33,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
         clock, times = [0.0], []
         answers: Iterator[Probe] = iter(found)
 
-        def look(*_: Any) -> Probe:
+        def look(*_: Any, **__: Any) -> Probe:
             times.append(clock[0])
             return next(answers, found[-1])
 

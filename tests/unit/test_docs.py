@@ -121,7 +121,7 @@ def said() -> str:
     """Every text in the sources of the product."""
     found = []
     for folder in ("fleet", "node", "components"):
-        for source in (ROOT / folder).glob("*.py"):
+        for source in (ROOT / folder).rglob("*.py"):
             nodes = ast.walk(ast.parse(source.read_text()))
             found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return "\n".join(" ".join(text.split()) for text in found)

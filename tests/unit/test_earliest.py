@@ -131,7 +131,7 @@ def test_a_mistake_is_caught_there_and_not_later(name: str, tmp_path: Path, monk
         mistake.nodes(raw)
     asked: list[bool] = []
 
-    def probe(*_: Any) -> Probe:
+    def probe(*_: Any, **__: Any) -> Probe:
         asked.append(True)
         return Probe(raw, {})
 

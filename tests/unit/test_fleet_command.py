@@ -60,9 +60,9 @@ def marked() -> Raw:
 
 def probed(patch: pytest.MonkeyPatch, raw: Raw, *silent: str) -> None:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(fleet, "probe", lambda *_: seen)
+    patch.setattr(fleet, "probe", lambda *_, **__: seen)
     for name in ("probe", "probe_at_rest"):
-        patch.setattr(survey, name, lambda *_: seen, raising=False)
+        patch.setattr(survey, name, lambda *_, **__: seen, raising=False)
 
 
 def asked(patch: pytest.MonkeyPatch, *failing: str) -> list[tuple[str, str, dict[str, Any]]]:

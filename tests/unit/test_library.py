@@ -265,7 +265,7 @@ def test_where_the_file_lies_is_kept_for_sending_and_is_not_in_the_plan(
     raw = observed.fleet(4)
     for node in raw.values():
         node["docker"]["images"] = {"engine:1": "sha256:" + "1" * 64}
-    monkeypatch.setattr(survey, "probe", lambda *_: Probe(raw, {}))
+    monkeypatch.setattr(survey, "probe", lambda *_, **__: Probe(raw, {}))
     monkeypatch.setattr("fleet.overlay.holds", lambda *_: True)
     file = built(tmp_path)
     found = survey.survey(load(config(file)), STACK)

@@ -52,7 +52,7 @@ def links() -> list[Link]:
 def looked(raw: Raw, patch: pytest.MonkeyPatch, *silent: str, **changes: Any) -> tuple[Survey, list[Problem]]:
     """What a look at these nodes finds; `silent` ones do not answer."""
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(survey, "probe", lambda *_: seen)
+    patch.setattr(survey, "probe", lambda *_, **__: seen)
     return look(load(changed(ring(), changes)), STACK, [link(number) for number in range(1, 5)])
 
 
@@ -210,7 +210,7 @@ def trusted(tmp_path: Path) -> str:
 
 def refused(raw: Raw, trusted: str, patch: pytest.MonkeyPatch, *silent: str) -> Refused:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(survey, "probe", lambda *_: seen)
+    patch.setattr(survey, "probe", lambda *_, **__: seen)
     with pytest.raises(Refused) as raised:
         survey.survey(load(changed(ring(), {"ssh.knownHosts": trusted})), STACK)
     return raised.value

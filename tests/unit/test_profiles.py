@@ -19,17 +19,19 @@ from fleet.profiles import Place
 from fleet.topology import Kind
 from lab.engine import settings as simulator
 from tests.unit import observed
-from tests.unit.stacks import NO_PROFILE, changed, ring, switched
+from tests.unit.stacks import NO_PROFILE, changed, mesh, ring, switched
 
 STACK = StackName("spark-fabric", "test")
 LISTS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "environments.yaml").read_text())
 ONE_PLANE = {"fabric.plane1.enabled": "off"}
-COMBINATIONS: dict[tuple[Kind, int], dict[str, Any]] = {
-    (Kind.RING, 1): changed(ring(), ONE_PLANE),
-    (Kind.RING, 2): ring(),
-    (Kind.SWITCHED, 1): changed(switched(), ONE_PLANE),
-    (Kind.SWITCHED, 2): switched(),
+COMBINATIONS: dict[tuple[Kind, int, bool], dict[str, Any]] = {
+    (Kind.RING, 1, False): changed(ring(), ONE_PLANE),
+    (Kind.RING, 2, False): ring(),
+    (Kind.RING, 2, True): mesh(),
+    (Kind.SWITCHED, 1, False): changed(switched(), ONE_PLANE),
+    (Kind.SWITCHED, 2, False): switched(),
 }
+"""By kind of fabric, planes, and whether there is a mesh."""
 
 
 def settled(config: dict[str, Any]) -> Plan:
@@ -43,16 +45,18 @@ def values(plan: Plan, rank: int) -> dict[str, str]:
     return {name: flag.value for name, flag in plan.containers[rank].env.items()}
 
 
-def lists_for(kind: Kind, planes: int) -> Iterator[dict[str, Any]]:
+def lists_for(kind: Kind, planes: int, *, meshed: bool) -> Iterator[dict[str, Any]]:
     for one in LISTS:
-        if Place(one.get("fabric", "any"), one.get("planes")).covers(kind, planes):
+        place = Place(one.get("fabric", "any"), one.get("planes"), mesh=one.get("mesh"))
+        if place.covers(kind, planes, mesh=meshed):
             yield one["values"]
 
 
-def listed(kind: Kind, planes: int, rank: int) -> dict[str, str]:
+def listed(kind: Kind, planes: int, rank: int, *, meshed: bool) -> dict[str, str]:
     """What the launcher's lists say for one rank."""
     found: dict[str, str] = {}
-    for name, value in ((name, value) for values in lists_for(kind, planes) for name, value in values.items()):
+    lists = lists_for(kind, planes, meshed=meshed)
+    for name, value in ((name, value) for values in lists for name, value in values.items()):
         one = value["worker" if rank else "head"] if isinstance(value, dict) else value
         if one is None:
             found.pop(name, None)
@@ -63,11 +67,12 @@ def listed(kind: Kind, planes: int, rank: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("rank", range(4))
-@pytest.mark.parametrize(("kind", "planes"), COMBINATIONS, ids=str)
-def test_a_rank_is_told_what_the_launcher_tells_it(kind: Kind, planes: int, rank: int) -> None:
-    left_out = {one.name for one in profiles.LEFT_OUT if one.place.covers(kind, planes)}
-    wanted = {name: value for name, value in listed(kind, planes, rank).items() if name not in left_out}
-    assert values(settled(COMBINATIONS[kind, planes]), rank) == wanted
+@pytest.mark.parametrize(("kind", "planes", "meshed"), COMBINATIONS, ids=str)
+def test_a_rank_is_told_what_the_launcher_tells_it(kind: Kind, planes: int, meshed: bool, rank: int) -> None:
+    left_out = {one.name for one in profiles.LEFT_OUT if one.place.covers(kind, planes, mesh=meshed)}
+    told = listed(kind, planes, rank, meshed=meshed)
+    wanted = {name: value for name, value in told.items() if name not in left_out}
+    assert values(settled(COMBINATIONS[kind, planes, meshed]), rank) == wanted
 
 
 def test_whatever_is_left_out_is_in_the_launchers_lists_and_has_a_reason() -> None:
@@ -83,9 +88,9 @@ def test_every_value_of_a_profile_says_from_where_it_is() -> None:
 
 
 def test_a_profile_obeys_its_own_rules() -> None:
-    for kind, planes in COMBINATIONS:
-        told = profiles.values(kind, planes)
-        for rule in profiles.rules_for(kind, planes):
+    for kind, planes, meshed in COMBINATIONS:
+        told = profiles.values(kind, planes, mesh=meshed)
+        for rule in profiles.rules_for(kind, planes, mesh=meshed):
             assert rule.name not in told or told[rule.name][0] in rule.only, rule
 
 
