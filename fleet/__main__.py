@@ -1,21 +1,25 @@
 """`python -m fleet`: what Pulumi has no verb for.
 
     status [--env]      what every node is, read-only; --env: what every rank is told, and where it comes from
+    cabling             which port is wired to which, found by listening; read-only, needs no address
     forget NODE         go on without a dead node: out of the state, skipped by every command
     remember NODE       the node is back: the next `up` takes it in again
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
 
-Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `status` found a node that is not `ok`.
+Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `status` or `cabling` is not all `ok`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from fleet import stackfile, state
+from fleet.cabling import around, judge
+from fleet.discover import listen
 from fleet.environment import listing
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
 from fleet.plan import StackName
@@ -24,6 +28,7 @@ from fleet.problems import ProblemsError
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
 from fleet.survey import local_library, look
+from fleet.topology import Kind
 
 OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
 
@@ -57,6 +62,23 @@ def status(name: StackName, settings: Settings, links: Sequence[Link], *, env: b
     if env:
         print("\n".join(("", *listing(found.plan))))
     return OK if all(word == "ok" for word, _, _ in lines) else NOT_OK
+
+
+def cables(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Every wire that the nodes find by listening, and what the settings say to it."""
+    began = time.monotonic()
+    found = listen(name, settings, links)
+    print(f"{len(found.nodes)} of {len(links)} nodes heard in {time.monotonic() - began:.1f} s")
+    judged = judge(settings, {}, found)
+    print("\n".join(found.listing()))
+    if settings.fabric.topology is Kind.RING:
+        order = around(settings, found)
+        print(f"ring: {' '.join(order)} (out of f0 of the head)" if order else "no ring of all nodes")
+    for one in judged.problems:
+        print(f"{'wrong':<12} {one.text()}")
+    for one in judged.warnings:
+        print(f"{'warning':<12} {one.text()}")
+    return NOT_OK if judged.problems else OK
 
 
 def forget(stack: str, node: str) -> int:
@@ -148,7 +170,14 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True)
-    for word, nodes in (("status", None), ("forget", 1), ("remember", 1), ("adopt", "*"), ("revert", "*")):
+    for word, nodes in (
+        ("status", None),
+        ("cabling", None),
+        ("forget", 1),
+        ("remember", 1),
+        ("adopt", "*"),
+        ("revert", "*"),
+    ):
         command = commands.add_parser(word)
         command.add_argument("-s", "--stack", required=True)
         if nodes is not None:
@@ -159,6 +188,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
+    "cabling": cables,
     "adopt": adopt,
     "revert": revert,
 }

@@ -40,7 +40,7 @@ from node.pack import program
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
 UNREACHABLE = 255
-LIMITS_S = {"observe": 10, "verify": 60, "status": 15}  # on the node; everything else has DEFAULT_S
+LIMITS_S = {"observe": 10, "verify": 60, "cabling": 15, "status": 15}  # on the node; everything else has DEFAULT_S
 DEFAULT_S = 180
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15

@@ -27,7 +27,7 @@ from fleet.nccl import Libraries
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Node, Settings
-from fleet.topology import PLANES, End, Kind, Socket, Topology
+from fleet.topology import PLANES, Cabling, End, Kind, Socket, Topology
 from node.digest import digest
 from node.files import MARK
 
@@ -176,14 +176,16 @@ def make(
     image_id: str | None = None,
     library: Choice | None = None,
     marker_size: int | None = None,
+    found: Topology | None = None,
 ) -> Plan:
     """Plan the fleet. `facts` by node name; None plans without nodes, with the usual device names.
 
     `image_id` is the image id that every rank shall run; where it is not given, the id that all nodes agree on.
     `library` is the operator's local NCCL library, as far as the settings name one; `marker_size` is that of the mesh's
-    marker in bytes, where it is a file to be sent. Raises PlanError with every problem of every node.
+    marker in bytes, where it is a file to be sent. `found` is the ring that was found, for cables that are to be
+    discovered. Raises PlanError with every problem of every node.
     """
-    return _Planner(settings, facts, stack, image_id, library, marker_size).plan()
+    return _Planner(settings, facts, stack, image_id, library, marker_size, found).plan()
 
 
 def agreed_image(settings: Settings, facts: Mapping[str, Facts]) -> str | None:
@@ -194,9 +196,11 @@ def agreed_image(settings: Settings, facts: Mapping[str, Facts]) -> str | None:
     return ids.pop() if len(ids) == 1 else None
 
 
-def shape(settings: Settings) -> Topology:
-    """The topology of the active nodes."""
+def shape(settings: Settings, found: Topology | None = None) -> Topology:
+    """The topology of the active nodes; `found` is that of cables which are to be discovered, once it is known."""
     if settings.fabric.topology is Kind.RING:
+        if found and settings.fabric.cabling is Cabling.DISCOVER:
+            return found
         return topology.ring(len(settings.ranks), settings.fabric.cabling)
     return topology.switched(len(settings.ranks), settings.fabric.port)
 
@@ -210,6 +214,7 @@ class _Planner:
         image_id: str | None,
         library: Choice | None,
         marker_size: int | None,
+        found: Topology | None,
     ) -> None:
         self.settings, self.facts, self.stack = settings, facts or {}, stack
         self.probed = facts is not None
@@ -217,7 +222,7 @@ class _Planner:
         self.marker_size = marker_size
         self.problems: list[Problem] = []
         self.ranks = settings.ranks
-        self.topology = shape(settings)
+        self.topology = shape(settings, found)
         fabric = settings.fabric
         self.planes = {
             plane: assign(self.topology, plane, fabric.planes[plane].pool, far_routes=fabric.ip_relay)

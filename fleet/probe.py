@@ -49,14 +49,18 @@ def probe(
         }
         for link in links
     }
-    answers: list[Answer] = on_all("observe", stack.stack, list(links), requests, deadline)
-    observed = {answer.node: answer.result for answer in answers if answer.status == 0 and answer.result}
+    return Probe(*outcomes(on_all("observe", stack.stack, list(links), requests, deadline)))
+
+
+def outcomes(answers: Sequence[Answer]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """By node name: what the node program answered, and of the other nodes why there is no answer."""
+    found = {answer.node: answer.result for answer in answers if answer.status == 0 and answer.result}
     failed = {
         answer.node: answer.text if not answer.reached else f"{answer.node}: cannot be read: {answer.text[-500:]}"
         for answer in answers
-        if answer.node not in observed
+        if answer.node not in found
     }
-    return Probe(observed, failed)
+    return found, failed
 
 
 def probe_at_rest(

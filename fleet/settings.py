@@ -161,7 +161,9 @@ class Fabric(_Model):
         description="`ring`: a cable from each node to the next. `switched`: one port of each node on a switch.",
     )
     cabling: Annotated[Cabling, choice(Cabling)] = Field(
-        Cabling.RING, description="Ring only. `ring`: rank k's f0 leads to rank k+1's f1. `reversed`: to rank k-1's f1."
+        Cabling.DISCOVER,
+        description="Ring only. `discover`: the cables are found by listening on the ports; neighbouring ranks must "
+        "share one, in either direction. `ring`: rank k's f0 must lead to rank k+1's f1. `reversed`: to rank k-1's f1.",
     )
     port: Annotated[Socket, choice(Socket)] = Field(
         Socket.F0, description="Switched only. The QSFP port that is on the switch; `f0` is PCI function 0."

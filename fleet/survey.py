@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet import environment, nccl, overlay, preflight, sending
+from fleet import cabling, environment, nccl, overlay, preflight, sending
+from fleet.discover import listen, remember, remembered
 from fleet.drift import Drift, Group, of_fleet, of_group
-from fleet.facts import parse
+from fleet.facts import Facts, parse
 from fleet.image import ImageError, archive_id
 from fleet.library import Choice, read
 from fleet.mesh.marker import MarkerError, size_of
@@ -123,19 +124,38 @@ def look(
     problems, warnings = preflight.before_plan(settings, stack, seen, lost_nodes(stack.stack), changing=changing)
     doubtful = {one.path for one in problems if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
+    judged = cabling.Judgement(cabling.addressed(settings, facts))
+    if not seen.unreachable:  # else the run is refused in any case, and soon
+        judged = _judged(settings, stack, links, seen, facts)
     try:
         image_id = image_id or agreed_image(settings, facts)
-        plan = make(settings, facts, stack, image_id=image_id, library=library, marker_size=marker_size)
+        plan = make(
+            settings, facts, stack, image_id=image_id, library=library, marker_size=marker_size, found=judged.ring
+        )
     except PlanError as error:
         plan = error.draft
         problems += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
+    problems += judged.problems
+    warnings += judged.warnings
     more, further = preflight.check(plan, seen)
     more += overlay.problems(plan, seen, {link.name: link for link in links})
-    found = of_fleet(plan, seen.observed)
+    drift = of_fleet(plan, seen.observed)
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
     warnings = [*plan.warnings, *warnings, *further]
     here = {link.name: link for link in links}
-    return Survey(plan, here, seen, found, group, tuple(warnings)), [*problems, *more]
+    return Survey(plan, here, seen, drift, group, tuple(warnings)), [*problems, *more]
+
+
+def _judged(
+    settings: Settings, stack: StackName, links: Sequence[Link], seen: Probe, facts: Mapping[str, Facts]
+) -> cabling.Judgement:
+    """What the wires say, as they were heard last or, if anything may have moved since, as they are heard now."""
+    wires = remembered(stack, settings, seen.observed)
+    heard = wires or listen(stack, settings, links)
+    judged = cabling.judge(settings, facts, heard)
+    if not wires and not judged.problems and not judged.warnings:
+        remember(stack, heard, seen.observed)
+    return judged
 
 
 def _deviations(found: Survey) -> list[str]:

@@ -5,7 +5,7 @@ every node. Both planes of a socket (QSFP port) share its cable, so segments are
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -40,8 +40,9 @@ class Socket(StrEnum):
 
 
 class Cabling(StrEnum):
-    """Direction of a ring: rank k's f0 leads to rank k+1 (`ring`) or to rank k-1 (`reversed`)."""
+    """The cables of a ring: rank k's f0 leads to rank k+1 (`ring`) or to rank k-1 (`reversed`), or as it is found."""
 
+    DISCOVER = "discover"
     RING = "ring"
     REVERSED = "reversed"
 
@@ -181,9 +182,41 @@ def _reached(topology: Topology) -> set[int]:
 
 
 def ring(size: int, cabling: Cabling = Cabling.RING) -> Topology:
-    """A ring in rank order: cable k leaves rank k by f0 and enters the next (or previous) rank by f1."""
-    step = 1 if cabling is Cabling.RING else -1
+    """A ring in rank order: cable k leaves rank k by f0 and enters the next (or previous) rank by f1.
+
+    Cables that are to be discovered are taken for a `ring`, which is how they are described.
+    """
+    step = -1 if cabling is Cabling.REVERSED else 1
     return cabled(size, [(End(rank, Socket.F0), End((rank + step) % size, Socket.F1)) for rank in range(size)])
+
+
+def ring_of(size: int, cables: Collection[frozenset[End]]) -> Topology | None:
+    """The ring that these cables make, if each rank shares one with the next rank and there are no others; else None.
+
+    It has the numbers and addresses of `ring` where it is one of those, whatever way the cables were come by. Else
+    cable k joins ranks k and k+1: sockets may be flipped on any node.
+    """
+    found = set(cables)
+    for cabling in (Cabling.RING, Cabling.REVERSED):
+        usual = ring(size, cabling)
+        if found == cables_of(usual):
+            return usual
+    joins = {frozenset(end.rank for end in cable): cable for cable in found}
+    if not len(joins) == len(found) == size:
+        return None
+    chain = []
+    for rank in range(size):
+        cable = joins.get(frozenset((rank, (rank + 1) % size)), frozenset())
+        chain.append((*(end for end in cable if end.rank == rank), *(end for end in cable if end.rank != rank)))
+    try:
+        return cabled(size, [(one, other) for one, other in chain])
+    except ValueError:  # a neighbour without a cable, or a socket with two
+        return None
+
+
+def cables_of(topology: Topology) -> set[frozenset[End]]:
+    """The cables of a ring, each as its two ends."""
+    return {frozenset(member.end for member in segment.members) for segment in topology.segments}
 
 
 def switched(size: int, socket: Socket = Socket.F0) -> Topology:

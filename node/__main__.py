@@ -14,7 +14,7 @@ from .system import System
 
 Json = dict[str, Any]
 
-VERBS = ("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "status", "adopt")
+VERBS = ("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "cabling", "status", "adopt")
 
 
 def main(argv: list[str]) -> int:
@@ -70,6 +70,10 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .sent import wants  # noqa: PLC0415
 
         return wants(system, request.desired)
+    if verb == "cabling":
+        from .cabling import cabling  # noqa: PLC0415
+
+        return cabling(system, request.node or "this node", request.desired)
     from . import changes  # noqa: PLC0415
 
     if verb == "check":

@@ -61,7 +61,7 @@ def observe(
     for part in system.parallel([partial(make, name) for name in wanted]):
         observed.update(part)
     if parts is None:
-        observed["ssh"] = _ssh(system, observed.get("links") or {})
+        observed["ssh"] = ssh(system, observed.get("links") or {})
         # A change that began or ended meanwhile may have been seen half-done.
         observed["lock"] = busy or observed.get("lock") or lock.observe(system)
     observed["errors"] = errors
@@ -134,10 +134,12 @@ def _link(system: System, item: Json) -> Json:
     speed = system.text(f"/sys/class/net/{netdev}/speed") or ""
     v4, v6 = f"/proc/sys/net/ipv4/conf/{netdev}", f"/proc/sys/net/ipv6/conf/{netdev}"
     return {
+        "index": item.get("ifindex"),
         "mac": item.get("address", ""),
         "mtu": item.get("mtu"),
         "up": "UP" in flags,
         "carrier": "LOWER_UP" in flags,
+        "carrier_changes": _number(system.text(f"/sys/class/net/{netdev}/carrier_changes")),
         "addresses": [f"{a['local']}/{a['prefixlen']}" for a in addresses if a["family"] == "inet"],
         "inet6": [f"{a['local']}/{a['prefixlen']}" for a in addresses if a["family"] == "inet6"],
         "speed": int(speed) if speed.isdigit() else None,
@@ -254,7 +256,8 @@ def _shut_out(system: System, user: str) -> str | None:
     return None if opened or account.pw_uid in (0, socket.st_uid) else user
 
 
-def _ssh(system: System, links: Json) -> Json | None:
+def ssh(system: System, links: Json) -> Json | None:
+    """The address and port that our caller came in by, "" where no port holds it; None without ssh."""
     words = system.environ("SSH_CONNECTION").split()
     if len(words) != 4:
         return None

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import select
+import socket
 import stat
 import threading
 import time
@@ -228,6 +229,16 @@ class System:
         return answer
 
     # other
+
+    def frames(self, netdev: str, ethertype: int) -> socket.socket:
+        """A socket for whole Ethernet frames of one type on one port, which it leaves as it is. Raises `OSError`."""
+        found = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        try:
+            found.bind((netdev, ethertype))
+        except OSError:
+            found.close()
+            raise
+        return found
 
     def run(self, argv: list[str], timeout: float = 10.0) -> Result:
         """Run a program that only looks."""

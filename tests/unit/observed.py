@@ -67,7 +67,8 @@ def library(kind: str = "patched", machine: str = "aarch64", edition: int = 1) -
 
 
 def _link(mac: str, mtu: int, addresses: list[str]) -> dict[str, Any]:
-    return {"mac": mac, "mtu": mtu, "up": True, "carrier": True, "addresses": addresses, "inet6": [], "speed": 200000}
+    state = {"up": True, "carrier": True, "carrier_changes": 2, "speed": 200000}
+    return {"index": int(mac[-2:], 16), "mac": mac, "mtu": mtu, **state, "addresses": addresses, "inet6": []}
 
 
 def gids(mac: str, netdev: str, *addresses: str) -> list[dict[str, Any]]:

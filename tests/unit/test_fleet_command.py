@@ -16,7 +16,7 @@ from fleet.on_node import Answer, Link, lost_nodes
 from fleet.plan import StackName
 from fleet.probe import Probe
 from fleet.settings import Settings
-from tests.unit import observed
+from tests.unit import heard, observed
 from tests.unit.fakes import link
 from tests.unit.stacks import ring
 
@@ -24,6 +24,7 @@ NAME = StackName("spark-fabric", "test")
 OWNER = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "7", "adoptable": False}
 READ = stackfile.read
 SILENT = "spark3 (nvidia@192.168.1.13:22): No route to host. Is it on?"
+CABLED = heard.wires(load(ring()), heard.ring("spark1", "spark2", "spark3", "spark4"))
 
 Raw = dict[str, dict[str, Any]]
 
@@ -63,6 +64,7 @@ def probed(patch: pytest.MonkeyPatch, raw: Raw, *silent: str) -> None:
     patch.setattr(fleet, "probe", lambda *_, **__: seen)
     for name in ("probe", "probe_at_rest"):
         patch.setattr(survey, name, lambda *_, **__: seen, raising=False)
+    patch.setattr(survey, "listen", lambda *_: CABLED)
 
 
 def asked(patch: pytest.MonkeyPatch, *failing: str) -> list[tuple[str, str, dict[str, Any]]]:

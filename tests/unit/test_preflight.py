@@ -16,13 +16,14 @@ from fleet.preflight import before_plan
 from fleet.probe import Probe, probe
 from fleet.problems import Problem
 from fleet.survey import Refused, Survey, look
-from tests.unit import fakes, observed
+from tests.unit import fakes, heard, observed
 from tests.unit.fakes import link
 from tests.unit.stacks import changed, ring
 
 STACK = StackName("spark-fabric", "test")
 OWNER = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "1", "adoptable": False}
 SILENT = "spark3 (nvidia@192.168.1.13:22): No route to host. Is it on? To go on without it: forget"
+CABLED = heard.wires(load(ring()), heard.ring("spark1", "spark2", "spark3", "spark4"))
 
 Raw = dict[str, dict[str, Any]]
 
@@ -53,6 +54,7 @@ def looked(raw: Raw, patch: pytest.MonkeyPatch, *silent: str, **changes: Any) ->
     """What a look at these nodes finds; `silent` ones do not answer."""
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
     patch.setattr(survey, "probe", lambda *_, **__: seen)
+    patch.setattr(survey, "listen", lambda *_: CABLED)
     return look(load(changed(ring(), changes)), STACK, [link(number) for number in range(1, 5)])
 
 
@@ -211,6 +213,7 @@ def trusted(tmp_path: Path) -> str:
 def refused(raw: Raw, trusted: str, patch: pytest.MonkeyPatch, *silent: str) -> Refused:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
     patch.setattr(survey, "probe", lambda *_, **__: seen)
+    patch.setattr(survey, "listen", lambda *_: CABLED)
     with pytest.raises(Refused) as raised:
         survey.survey(load(changed(ring(), {"ssh.knownHosts": trusted})), STACK)
     return raised.value
