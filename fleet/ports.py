@@ -77,7 +77,7 @@ def find(node: Node, index: int, facts: Facts, plane: int, socket: Socket) -> De
         f"{node.name} plane {plane} {socket}",
         f"has no RDMA device with a netdev at {place}; found {facts.mapping()}",
         "one",
-        f"Check the card with `lspci`, or name the devices in {loc}.",
+        f"Is a cable in the port? A Spark may remove the devices of an empty one. Else name them in {loc}.",
     )
 
 

@@ -34,13 +34,18 @@ def cabling(system: System, node: str, desired: Json) -> Json:
 
     A port is {"netdev", "hca", "domain", "function", "mac", "up", "carrier", "heard": […], "error": ""}, and who was
     heard {"node", "netdev", "hca", "domain", "function", "mac"}, the port's own twin among them. Only announcements of
-    the same run count. The port that our caller came in by is left out. Raises `Failure`.
+    the same run count. "up" and "carrier" are as they were at the end: a port that came up meanwhile has carrier, and
+    has heard nobody. The port that our caller came in by is left out. Raises `Failure`.
     """
     run, seconds = desired.get("run"), desired.get("seconds")
     if not isinstance(run, str) or not run or not isinstance(seconds, (int, float)) or not 0 < seconds <= LIMIT_S:
         raise Failure(BAD_REQUEST, f"a run and seconds up to {LIMIT_S:g} are wanted, not {run!r} and {seconds!r}")
     ports = _ports(system)
     _listen(system, {port["netdev"]: port for port in ports if port["up"]}, run, node, seconds)
+    links = observe.observe(system, None, ("links",)).get("links") or {}
+    for port in ports:
+        link = links.get(port["netdev"], {})
+        port |= {"up": bool(link.get("up")), "carrier": bool(link.get("carrier"))}
     return {"ports": ports}
 
 

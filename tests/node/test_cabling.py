@@ -186,6 +186,24 @@ def test_the_port_that_the_caller_came_in_by_takes_no_part(machine: Machine) -> 
     assert "enp1s0f0np0" not in {port["netdev"] for port in cabling._ports(machine)}
 
 
+def test_ports_are_told_as_they_are_at_the_end(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that has just booted brings its ports up while others listen already."""
+    machine.links["enp1s0f0np0"] |= {"up": False, "carrier": False}
+    listened: list[str] = []
+
+    def listen(_: System, ports: dict[str, Any], *__: Any) -> None:
+        listened.extend(ports)
+        machine.links["enp1s0f0np0"] |= {"up": True, "carrier": True}
+        del machine.links["enp1s0f1np1"]
+
+    monkeypatch.setattr(cabling, "_listen", listen)
+    ports = {one["netdev"]: one for one in cabling.cabling(machine, "spark1", {"run": "1", "seconds": 1})["ports"]}
+    assert sorted(listened) == ["enP2p1s0f0np0", "enP2p1s0f1np1", "enp1s0f1np1"]
+    late, gone = ports["enp1s0f0np0"], ports["enp1s0f1np1"]
+    assert (late["up"], late["carrier"], late["heard"]) == (True, True, [])
+    assert (gone["up"], gone["carrier"]) == (False, False)
+
+
 def test_a_port_that_gives_no_socket_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def frames(_: System, netdev: str, ethertype: int) -> Any:
         raise OSError(1, f"not permitted on {netdev} for {ethertype:04x}")

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fleet.loading import load
 from fleet.ports import USUAL
 from fleet.settings import Settings
 from fleet.topology import Socket
 from fleet.wires import Wires, read
+from tests.unit import stacks
 from tests.unit.observed import DOMAIN
 
 Report = dict[str, Any]
@@ -56,3 +58,7 @@ def wires(
     """The same, read. `silent` nodes gave no answer, but may have been heard."""
     answers = reports(len(settings.nodes), texts, down=down)
     return read(settings, {name: one for name, one in answers.items() if name not in (silent or {})}, silent or {})
+
+
+CABLED = wires(load(stacks.ring()), ring("spark1", "spark2", "spark3", "spark4"))
+"""What four nodes tell that are wired as the usual ring."""

@@ -48,7 +48,8 @@ class Fleet:
         self.silent: dict[str, str] = {}
         self.deaf: set[str] = set()
         self.requests: list[dict[str, dict[str, Any]]] = []
-        patch.setattr(survey, "probe", lambda *_: Probe(self.raw, self.silent))
+        patch.setattr(survey, "probe", lambda *_, **__: Probe(self.raw, self.silent))
+        patch.setattr("fleet.overlay.holds", lambda *_: True)
         patch.setattr(discover, "on_all", self._on_all)
 
     def _on_all(

@@ -28,7 +28,7 @@ from node import nccl, sent
 from node.request import Failure
 from tests.node import helpers
 from tests.node.machine import Machine
-from tests.unit import fakes, observed
+from tests.unit import fakes, heard, observed
 from tests.unit.stacks import LIBRARY, changed, ring, switched
 
 STACK = StackName("spark-fabric", "test")
@@ -136,6 +136,7 @@ def test_a_mistake_is_caught_there_and_not_later(name: str, tmp_path: Path, monk
         return Probe(raw, {})
 
     monkeypatch.setattr(survey, "probe", probe)
+    monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     monkeypatch.setattr(overlay, "holds", lambda *_: mistake.target)
     with pytest.raises(ProblemsError) as raised:
         survey.survey(load(config), STACK)

@@ -15,7 +15,7 @@ from fleet.environment import HIDDEN, listing, resolved
 from fleet.loading import load
 from fleet.plan import Plan, StackName, make
 from fleet.probe import Probe
-from tests.unit import observed
+from tests.unit import heard, observed
 from tests.unit.fakes import link
 from tests.unit.stacks import changed, ring
 
@@ -79,6 +79,7 @@ def test_status_shows_it_when_asked(
     name, settings = stackfile.read("test", root=tmp_path)
     monkeypatch.setattr(on_node, "folder", lambda stack: tmp_path / stack)
     monkeypatch.setattr(survey, "probe", lambda *_, **__: Probe(observed.fleet(4), {}))
+    monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     links = [link(number) for number in range(1, 5)]
     status(name, settings, links)
     assert "NCCL_ALGO" not in capsys.readouterr().out

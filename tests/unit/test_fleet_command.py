@@ -24,7 +24,6 @@ NAME = StackName("spark-fabric", "test")
 OWNER = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "7", "adoptable": False}
 READ = stackfile.read
 SILENT = "spark3 (nvidia@192.168.1.13:22): No route to host. Is it on?"
-CABLED = heard.wires(load(ring()), heard.ring("spark1", "spark2", "spark3", "spark4"))
 
 Raw = dict[str, dict[str, Any]]
 
@@ -64,7 +63,7 @@ def probed(patch: pytest.MonkeyPatch, raw: Raw, *silent: str) -> None:
     patch.setattr(fleet, "probe", lambda *_, **__: seen)
     for name in ("probe", "probe_at_rest"):
         patch.setattr(survey, name, lambda *_, **__: seen, raising=False)
-    patch.setattr(survey, "listen", lambda *_: CABLED)
+    patch.setattr(survey, "listen", lambda *_: heard.CABLED)
 
 
 def asked(patch: pytest.MonkeyPatch, *failing: str) -> list[tuple[str, str, dict[str, Any]]]:

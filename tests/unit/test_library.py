@@ -22,7 +22,7 @@ from fleet.variables import Ground
 from lab import library as simulated
 from lab.library import KINDS
 from node import elf
-from tests.unit import fakes, observed
+from tests.unit import fakes, heard, observed
 from tests.unit.stacks import changed, ring, switched
 
 STACK = StackName("spark-fabric", "test")
@@ -266,6 +266,7 @@ def test_where_the_file_lies_is_kept_for_sending_and_is_not_in_the_plan(
     for node in raw.values():
         node["docker"]["images"] = {"engine:1": "sha256:" + "1" * 64}
     monkeypatch.setattr(survey, "probe", lambda *_, **__: Probe(raw, {}))
+    monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     monkeypatch.setattr("fleet.overlay.holds", lambda *_: True)
     file = built(tmp_path)
     found = survey.survey(load(config(file)), STACK)

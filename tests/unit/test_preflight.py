@@ -23,7 +23,6 @@ from tests.unit.stacks import changed, ring
 STACK = StackName("spark-fabric", "test")
 OWNER = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "1", "adoptable": False}
 SILENT = "spark3 (nvidia@192.168.1.13:22): No route to host. Is it on? To go on without it: forget"
-CABLED = heard.wires(load(ring()), heard.ring("spark1", "spark2", "spark3", "spark4"))
 
 Raw = dict[str, dict[str, Any]]
 
@@ -54,7 +53,7 @@ def looked(raw: Raw, patch: pytest.MonkeyPatch, *silent: str, **changes: Any) ->
     """What a look at these nodes finds; `silent` ones do not answer."""
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
     patch.setattr(survey, "probe", lambda *_, **__: seen)
-    patch.setattr(survey, "listen", lambda *_: CABLED)
+    patch.setattr(survey, "listen", lambda *_: heard.CABLED)
     return look(load(changed(ring(), changes)), STACK, [link(number) for number in range(1, 5)])
 
 
@@ -108,6 +107,7 @@ def test_problems_of_the_plan_come_with_all_others(raw: Raw, monkeypatch: pytest
         ("port-missing", "spark1 plane 0 f0"),
         ("container-name", "spark2"),
     ]
+    assert "Is a cable in the port?" in problems[1].hint  # F017
 
 
 def test_an_image_may_be_missing_where_the_operator_has_an_archive(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def trusted(tmp_path: Path) -> str:
 def refused(raw: Raw, trusted: str, patch: pytest.MonkeyPatch, *silent: str) -> Refused:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
     patch.setattr(survey, "probe", lambda *_, **__: seen)
-    patch.setattr(survey, "listen", lambda *_: CABLED)
+    patch.setattr(survey, "listen", lambda *_: heard.CABLED)
     with pytest.raises(Refused) as raised:
         survey.survey(load(changed(ring(), {"ssh.knownHosts": trusted})), STACK)
     return raised.value
