@@ -6,8 +6,10 @@
     remember NODE       the node is back: the next `up` takes it in again
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
+    import-env FILE     a stack file from the launcher's .env.tp4, which is read and never executed
 
-Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `status` or `cabling` is not all `ok`.
+Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `status` or `cabling` is not all `ok`, or
+`import-env` wrote a stack file that needs correction.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from fleet import stackfile, state
 from fleet.cabling import around, judge
 from fleet.discover import listen
 from fleet.environment import listing
+from fleet.import_env import import_env
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
 from fleet.plan import StackName
 from fleet.probe import probe
@@ -184,6 +188,11 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("nodes", nargs=nodes, metavar="NODE")
         if word == "status":
             command.add_argument("--env", action="store_true")
+    moving = commands.add_parser("import-env")
+    moving.add_argument("file", type=Path, metavar="FILE")
+    moving.add_argument("-s", "--stack", help="write Pulumi.STACK.yaml; without it the terminal has it")
+    moving.add_argument("--home", type=Path, default=Path.home(), help="what $HOME is on the head")
+    moving.add_argument("--checkout", type=Path, help="the launcher's folder on the head; without it that of FILE")
     return top
 
 
@@ -197,6 +206,8 @@ VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     options = parser().parse_args(arguments)
+    if options.command == "import-env":
+        return import_env(options.file, options.stack, options.home, options.checkout)
     try:
         if options.command in ("forget", "remember"):
             return (forget if options.command == "forget" else remember)(options.stack, options.nodes[0])

@@ -92,7 +92,7 @@ def verbs(parser: object) -> set[str]:
 @pytest.mark.parametrize("path", PAGES, ids=page)
 def test_modules_and_their_commands_exist(path: Path) -> None:
     known = {"fleet": verbs(fleet_parser()), "lab": verbs(lab_parser())}
-    for module, word in re.findall(r"python3? -m ([\w.]+)(?: (\w+))?", code(path)):
+    for module, word in re.findall(r"python3? -m ([\w.]+)(?: (\w[\w-]*))?", code(path)):
         place = ROOT / module.replace(".", "/")
         if module in ("pytest", "venv"):
             continue
