@@ -8,7 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
-from . import host
+from . import host, tools
 from .model import PACKAGE, USER, Lab
 from .shell import LabError, run, say, stream
 
@@ -16,9 +16,13 @@ DISK = PACKAGE / "disk"
 USER_ID = 1000
 MASKED = """console-getty.service apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service
     fstrim.timer""".split()
-STARTED = {"lab-machine.service": "basic.target", "lab-roce.service": "multi-user.target"}
+STARTED = {
+    "lab-machine.service": "basic.target",
+    "lab-roce.service": "multi-user.target",
+    "lab-agent.socket": "sockets.target",
+}
 TRACE_STARTED = {"lab-trace.service": "multi-user.target"}
-TRACED_TOOLS = ("ip", "iptables", "netplan", "nmcli", "sysctl", "systemctl")
+TRACED_TOOLS = ("devlink", "ethtool", "ip", "iptables", "netplan", "nmcli", "sysctl", "systemctl", "tc")
 
 
 def cache() -> Path:
@@ -75,8 +79,8 @@ def _build_root(root: Path, release: str, packages: list[str], log: Path) -> Non
     partial.rename(root)
 
 
-def build_layer(lab: Lab, trace: bool) -> Path:
-    """Lay out the files of lab/disk as the nodes see them, owned by root."""
+def build_layer(lab: Lab, root: Path, trace: bool) -> Path:
+    """Lay out the files of lab/disk and the stand-ins as the nodes see them, owned by root."""
     layer = lab.directory / "layer"
     if layer.exists():
         shutil.rmtree(layer)
@@ -84,6 +88,7 @@ def build_layer(lab: Lab, trace: bool) -> Path:
     for source, target in sources:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(DISK / source, layer / target, symlinks=True, ignore=ignore, dirs_exist_ok=True)
+    tools.install(layer, root, lab.nodes)
     layer.chmod(0o755)
     for path in layer.rglob("*"):
         if not path.is_symlink():
@@ -96,5 +101,7 @@ def build_layer(lab: Lab, trace: bool) -> Path:
         (units / f"{target}.wants").mkdir(exist_ok=True)
         (units / f"{target}.wants" / unit).symlink_to(f"../{unit}")
     for tool in TRACED_TOOLS if trace else ():
-        (layer / "usr/local/sbin" / tool).symlink_to("../lib/lab/trace")
+        command = layer / "usr/local/sbin" / tool
+        command.unlink(missing_ok=True)
+        command.symlink_to("../lib/lab/trace")
     return layer

@@ -113,7 +113,7 @@ def up(lab: Lab, count: int | None, topology: Topology | None, trace: bool | Non
     root = debian.ensure_root(lab.directory / "log")
     keys.ensure(lab)
     if not any(daemons.pid(lab, node.name) for node in lab.nodes):
-        debian.build_layer(lab, state.trace)
+        debian.build_layer(lab, root, state.trace)
     network.ensure(lab)
     daemons.start(lab, network.KEEPER, "_cables")
     boot(lab, lab.nodes)
@@ -159,7 +159,7 @@ def reset(lab: Lab, only: str | None, new_host_key: bool) -> None:
             shutil.rmtree(lab.node_directory(node))
     keys.ensure(lab, renew=chosen if new_host_key else ())
     if not any(daemons.pid(lab, node.name) for node in lab.nodes):
-        debian.build_layer(lab, lab.state.trace)
+        debian.build_layer(lab, debian.ensure_root(lab.directory / "log"), lab.state.trace)
     boot(lab, running)
     say(f"as new: {', '.join(node.name for node in chosen)}")
 

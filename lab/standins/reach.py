@@ -1,0 +1,35 @@
+"""Whether queue pairs of this node would work, for programs that cannot send RoCE frames themselves."""
+
+from __future__ import annotations
+
+import socket
+
+from . import labnodes
+from .framewalk import Walk
+from .model import BY_NETDEV, BY_RDMA
+from .words import Row
+
+
+def reach(paths: list[Row]) -> list[Row]:
+    """For each path (`device`, `address`, `sport`, `gid_index`, `frames`): do frames go there, and answers come back?
+
+    `works`, `reason` where it does not, `receiver` (node, device) and `hops` there. Counters of rules and ports rise
+    by `frames` (default 0) both ways where it works.
+    """
+    walk, node = labnodes.walk(), socket.gethostname()
+    return [_reach(walk, node, **path) for path in paths]
+
+
+def _reach(walk: Walk, node: str, device: str, address: str, sport: int, gid_index: int = 3, frames: int = 0) -> Row:
+    there = walk.follow(node, device, address, sport, gid_index)
+    if not there.receiver:
+        return {"works": False, "reason": there.reason, "receiver": None, "hops": there.hops}
+    far, netdev = there.receiver
+    far_device = BY_NETDEV[netdev].rdma
+    back = walk.follow(far, far_device, there.source_ip, sport, gid_index)
+    works = back.receiver == (node, BY_RDMA[device].netdev)
+    reason = "" if works else f"answers of {far}: {back.reason or back.receiver}"
+    if works and frames:
+        walk.count(there, frames)
+        walk.count(back, frames)
+    return {"works": works, "reason": reason, "receiver": [far, far_device], "hops": there.hops}
