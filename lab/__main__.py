@@ -9,10 +9,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from . import api, debian, host, image, library, lifecycle, loading, network
+from . import api, debian, faults, host, image, library, lifecycle, loading, network
 from . import node as nodes
 from .model import DEFAULT_NAME, MAX_NODES, Lab
 from .shell import LabError, say
+from .standins import opposite
+from .standins.access import AccessError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,6 +50,17 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("action", choices=("kill", "boot"))
     command.add_argument("node")
 
+    command = commands.add_parser("fault", help="have a node's simulated card go wrong (README.md)")
+    command.add_argument("action", choices=("set", "clear", "show"))
+    command.add_argument("node")
+    command.add_argument("fault", nargs="?", default="", metavar="NAME[.SCOPE]", help="clear: default all")
+    command.add_argument("value", nargs="?", default="")
+    command = commands.add_parser("walk", help="follow RoCE frames through what the nodes hold")
+    command.add_argument("node", nargs="?", help="where one frame starts; default: all opposite pairs, there and back")
+    command.add_argument("device", nargs="?", help="RDMA device that it leaves by")
+    command.add_argument("address", nargs="?", help="where it goes")
+    command.add_argument("--sport", type=int, default=opposite.SPORT, help="UDP source port (default: %(default)s)")
+
     images = commands.add_parser("image", help="build the engine's image, or bring images into nodes")
     actions = images.add_subparsers(dest="action", required=True)
     command = actions.add_parser("build", help="print the archive's path, and each image's tag and id")
@@ -81,6 +94,10 @@ def dispatch(lab: Lab, options: argparse.Namespace) -> None:
             print(lab.directory / "ssh_config")
         case "snapshot":
             print(json.dumps(api.Handle(lab).snapshot(options.node)))
+        case "fault":
+            fault(lab, options)
+        case "walk":
+            walk(api.Handle(lab), options)
         case "image" if options.action == "build":
             build_image(lab, options.variant, options.out)
         case "image" if options.action == "library":
@@ -95,6 +112,37 @@ def dispatch(lab: Lab, options: argparse.Namespace) -> None:
         case _:
             with lifecycle.working(lab):
                 change(lab, options)
+
+
+def fault(lab: Lab, options: argparse.Namespace) -> None:
+    """Set, clear or show faults of a node."""
+    match options.action:
+        case "set":
+            faults.put(lab, options.node, options.fault, options.value)
+        case "clear":
+            faults.clear(lab, options.node, options.fault)
+        case _:
+            for name, value in faults.show(lab, options.node).items():
+                print(name, value)
+
+
+def walk(handle: api.Handle, options: argparse.Namespace) -> None:
+    """Print the way of one frame, or a line for each queue pair between opposite nodes that works."""
+    view = handle.walk()
+    try:
+        if options.address:
+            print(view.follow(options.node, options.device, options.address, options.sport))
+            return
+        found = opposite.judge(view, options.sport)
+    except (AccessError, KeyError) as error:
+        raise LabError(f"no such node or device: {error}") from None
+    for path in found.paths:
+        relays = ", ".join(f"{node} {netdev} pref {pref}" for node, netdev, pref, _ in path.rules)
+        print(
+            f"{path.source} {path.source_device} - {path.destination} {path.destination_device} by {relays or 'wire'}"
+        )
+    if found.problems:
+        raise LabError("\n".join(["not every opposite pair is connected:", *found.problems]))
 
 
 def build_image(lab: Lab, variant: int, out: Path | None) -> None:

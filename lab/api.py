@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from . import debian, image, lifecycle, loading, snapshot, trace
+from . import debian, faults, image, lifecycle, loading, snapshot, trace
 from . import node as nodes
 from .model import DEFAULT_NAME, PACKAGE, Lab, State
 from .shell import LabError, wait_for
+from .standins import wires
+from .standins.access import AgentNode
+from .standins.framewalk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,6 +164,22 @@ class Handle:
             last = taken
             time.sleep(1)
         return taken
+
+    def set_fault(self, node: str, name: str, value: str = "") -> None:
+        """Have the node's card go wrong: `NAME`, or `NAME.SCOPE` for one port, device or rule (standins/faults.py)."""
+        faults.put(self.lab, node, name, value)
+
+    def clear_fault(self, node: str, name: str = "") -> None:
+        """End one fault of a node, or all."""
+        faults.clear(self.lab, node, name)
+
+    def adjust(self, node: str, name: str, value: str = "") -> None:
+        """Set how a node's tools spell (`dialect`) or how long a re-init takes (`reload_seconds`); empty: as usual."""
+        faults.adjust(self.lab, node, name, value)
+
+    def walk(self) -> Walk:
+        """Follow frames through what the nodes that answer hold now (standins/framewalk.py, opposite.py)."""
+        return Walk(*wires.discover(AgentNode(node.name, node.address) for node in self.lab.nodes))
 
     def trace(self, node: str) -> tuple[list[Call], list[Event]]:
         """What a node of a lab with `trace` has recorded since its disk was new."""

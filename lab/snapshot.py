@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from typing import Any
 Snapshot = dict[str, dict[str, Any]]
 KINDS = ("skip", "skip-sysctl", "skip-unit", "skip-link", "skip-profile", "anew-link", "anew-profile", "anew-unit")
 MTIME = 3  # place in a file's entry
+TC = "/usr/sbin/tc"  # not the lab's stand-in: what that holds is the card's
+CARD = ("127.0.0.1", 18500)  # answers for the lab's simulated card
 
 
 @dataclass
@@ -188,6 +191,43 @@ def between_boots(snapshot: Snapshot) -> Snapshot:
     return found
 
 
+def filters(scope: Scope) -> dict[str, Any]:
+    """Link: lines about the filters at its ingress and egress, each counted."""
+    names = [name for name in os.listdir("/sys/class/net") if not scope.matcher("skip-link").fullmatch(name)]
+    found = {
+        f"{name} {way}": rows(scope, TC, "filter", "show", "dev", name, way)
+        for name in names
+        for way in ("ingress", "egress")
+    }
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def card() -> dict[str, Any]:
+    """Port or device: what the lab's simulated card holds for it, without what only counts; nothing on a real machine.
+
+    Ports: offload, ingress qdisc, rules, driver values that are shown and that are in effect. Devices: their marker.
+    """
+    try:
+        with socket.create_connection(CARD, timeout=30) as connection:
+            connection.sendall(b'{"op": "view"}\n')
+            view = json.loads(connection.makefile().readline())["answer"]
+    except OSError:
+        return {}
+    found = {}
+    for port, row in view["functions"].items():
+        found[port] = {name: row[name] for name in ("offload", "qdisc", "parameters")}
+        found[port]["rules"] = [_without(rule, "hw_packets", "hw_bytes", "actions") for rule in row["rules"]]
+        for shown, rule in zip(found[port]["rules"], row["rules"], strict=True):
+            shown["actions"] = [_without(action, "index") for action in rule["actions"]]
+    for device, row in view["markers"].items():
+        found[device] = _without(row, "pid", "generation")
+    return found
+
+
+def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
 def output(*command: str) -> str:
     """What a command prints; a command that is missing or fails prints nothing that counts."""
     try:
@@ -205,6 +245,10 @@ def take(scope: Scope) -> Snapshot:
         "routes": rows(scope, "ip", "-4", "route", "show", "table", "all"),
         "routes6": rows(scope, "ip", "-6", "route", "show", "table", "all"),
         "rules": rows(scope, "ip", "-4", "rule"),
+        "neighbours": rows(scope, "ip", "neigh", "show", "nud", "permanent"),
+        "qdiscs": rows(scope, TC, "qdisc", "show"),
+        "filters": filters(scope),
+        "card": card(),
         "iptables": rows(scope, "iptables", "-S"),
         "nat": rows(scope, "iptables", "-t", "nat", "-S"),
         "sysctl": sysctls(scope),

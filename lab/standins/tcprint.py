@@ -131,9 +131,10 @@ def _action_text(order: int, action: Row, row: Row, dialect: Dialect, stats: boo
         lines = [f"\taction order {order}: gact action {action['control']}", index]
     if stats:
         values = _stats(row, dialect)
+        dropped = f"(dropped {values['drops']}, overlimits 0 requeues 0) "
         lines += [
             "\tAction statistics:",
-            f"\tSent {values['bytes']} bytes {values['packets']} pkt (dropped {values['drops']}, overlimits 0 requeues 0) ",
+            f"\tSent {values['bytes']} bytes {values['packets']} pkt {dropped}",
         ]
         if dialect.optional == "yes":
             lines += [

@@ -1,4 +1,4 @@
-"""A lab of three nodes, booted once for all tests that need one; it runs beside any other lab."""
+"""A lab of three nodes, booted once for all tests that need one, beside any other lab; and a node without a boot."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab import api
+from tests.lab.mesh_reference import ADDRESSES, MACS
+from tests.lab.standins_bench import Bench
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,11 @@ def lab(folder: Path) -> Iterator[api.Handle]:
     handle = api.start(f"test-{os.getpid()}", folder / "ring", topology="ring", nodes=3, trace=True)
     yield handle
     handle.stop()
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[Bench]:
+    """Rank 1 of the reference instance, with nothing installed and without a kernel of its own."""
+    bench = Bench(tmp_path, ADDRESSES[1], MACS[1])
+    yield bench
+    bench.close()
