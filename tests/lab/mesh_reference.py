@@ -8,7 +8,7 @@ Rank r: MACs 02:<rank>:<port>:<domain>:00:01; nothing here is computed.
 from typing import NamedTuple
 
 
-class Path(NamedTuple):
+class MeshPath(NamedTuple):
     """One directed path between opposite ranks; its name is the preference of its rule."""
 
     source: int
@@ -25,14 +25,14 @@ class Path(NamedTuple):
 
 
 PATHS = [
-    Path(0, "enp1s0f0np0", "rocep1s0f0", "198.18.1.1", "198.18.2.2", 1, "enp1s0f1np1", "enp1s0f0np0", 49152, 2, "enp1s0f1np1"),
-    Path(0, "enP2p1s0f1np1", "roceP2p1s0f1", "198.18.104.2", "198.18.103.1", 3, "enP2p1s0f0np0", "enP2p1s0f1np1", 49155, 2, "enP2p1s0f0np0"),
-    Path(1, "enp1s0f0np0", "rocep1s0f0", "198.18.2.1", "198.18.3.2", 2, "enp1s0f1np1", "enp1s0f0np0", 49156, 3, "enp1s0f1np1"),
-    Path(1, "enP2p1s0f1np1", "roceP2p1s0f1", "198.18.101.2", "198.18.104.1", 0, "enP2p1s0f0np0", "enP2p1s0f1np1", 49159, 3, "enP2p1s0f0np0"),
-    Path(2, "enP2p1s0f0np0", "roceP2p1s0f0", "198.18.103.1", "198.18.104.2", 3, "enP2p1s0f1np1", "enP2p1s0f0np0", 49161, 0, "enP2p1s0f1np1"),
-    Path(2, "enp1s0f1np1", "rocep1s0f1", "198.18.2.2", "198.18.1.1", 1, "enp1s0f0np0", "enp1s0f1np1", 49162, 0, "enp1s0f0np0"),
-    Path(3, "enP2p1s0f0np0", "roceP2p1s0f0", "198.18.104.1", "198.18.101.2", 0, "enP2p1s0f1np1", "enP2p1s0f0np0", 49165, 1, "enP2p1s0f1np1"),
-    Path(3, "enp1s0f1np1", "rocep1s0f1", "198.18.3.2", "198.18.2.1", 2, "enp1s0f0np0", "enp1s0f1np1", 49166, 1, "enp1s0f0np0"),
+    MeshPath(0, "enp1s0f0np0", "rocep1s0f0", "198.18.1.1", "198.18.2.2", 1, "enp1s0f1np1", "enp1s0f0np0", 49152, 2, "enp1s0f1np1"),
+    MeshPath(0, "enP2p1s0f1np1", "roceP2p1s0f1", "198.18.104.2", "198.18.103.1", 3, "enP2p1s0f0np0", "enP2p1s0f1np1", 49155, 2, "enP2p1s0f0np0"),
+    MeshPath(1, "enp1s0f0np0", "rocep1s0f0", "198.18.2.1", "198.18.3.2", 2, "enp1s0f1np1", "enp1s0f0np0", 49156, 3, "enp1s0f1np1"),
+    MeshPath(1, "enP2p1s0f1np1", "roceP2p1s0f1", "198.18.101.2", "198.18.104.1", 0, "enP2p1s0f0np0", "enP2p1s0f1np1", 49159, 3, "enP2p1s0f0np0"),
+    MeshPath(2, "enP2p1s0f0np0", "roceP2p1s0f0", "198.18.103.1", "198.18.104.2", 3, "enP2p1s0f1np1", "enP2p1s0f0np0", 49161, 0, "enP2p1s0f1np1"),
+    MeshPath(2, "enp1s0f1np1", "rocep1s0f1", "198.18.2.2", "198.18.1.1", 1, "enp1s0f0np0", "enp1s0f1np1", 49162, 0, "enp1s0f0np0"),
+    MeshPath(3, "enP2p1s0f0np0", "roceP2p1s0f0", "198.18.104.1", "198.18.101.2", 0, "enP2p1s0f1np1", "enP2p1s0f0np0", 49165, 1, "enP2p1s0f1np1"),
+    MeshPath(3, "enp1s0f1np1", "rocep1s0f1", "198.18.3.2", "198.18.2.1", 2, "enp1s0f0np0", "enp1s0f1np1", 49166, 1, "enp1s0f0np0"),
 ]  # fmt: skip
 
 ADDRESSES = [

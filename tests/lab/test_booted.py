@@ -131,6 +131,13 @@ def test_a_snapshot_sees_a_change_and_its_undoing(lab: api.Handle) -> None:
         ("sysctl -q net.ipv4.conf.lo.rp_filter=0", ["sysctl w"]),
         ("systemctl --no-block restart nothing.service", ["systemctl restart"]),
         ("netplan get; netplan generate --root-dir /tmp", []),
+        ("tc -s qdisc; tc filter show dev lo ingress; devlink dev; devlink dev param show; ethtool -k lo", []),
+        ("tc qdisc add dev nowhere clsact", ["tc qdisc-add"]),
+        ("tc -force filter del dev enp1s0f0np0 ingress pref 7", ["tc filter-del"]),
+        ("echo qdisc show | tc -batch -", ["tc batch"]),
+        ("devlink -j dev param set pci/0 name x value 1 cmode runtime", ["devlink dev-param-set"]),
+        ("devlink dev reload pci/0000:09:00.0 action driver_reinit", ["devlink dev-reload"]),
+        ("ethtool -K nowhere hw-tc-offload on", ["ethtool K"]),
         (f"sudo -u spark sudo -n {BY_PYTHON}", ["ip link-set"]),
     ],
 )  # fmt: skip

@@ -69,6 +69,27 @@ def test_without_ipv6_the_first_address_lands_on_1(roce: ModuleType) -> None:
     assert place(table, "10.10.0.10") == [0, 1]
 
 
+def drift(roce: ModuleType, *states: list[str]) -> list[Any]:
+    """The table of a port with the fault gid4."""
+    table: list[Any] = [None] * roce.PLACES
+    occupied: frozenset[int] = frozenset()
+    for addresses in states:
+        wanted = roce.port_addresses(link(*addresses), speaks_ipv6=True)
+        occupied = roce.next_occupied(table, wanted, occupied, drifts=True)
+        table = roce.next_table(table, wanted, occupied)
+    return table
+
+
+def test_with_the_fault_an_address_comes_back_at_4_and_once_removed_again_at_3(roce: ModuleType) -> None:
+    eui64 = str(roce.default_gid(MAC))
+    there, gone = [eui64, "10.10.0.10"], [eui64]
+    assert place(drift(roce, there), "10.10.0.10") == [2, 3]
+    assert drift(roce, there, gone, there)[4] == (IPv6Address("::ffff:10.10.0.10"), "RoCE v2")
+    assert drift(roce, there, gone, there)[3] is None
+    assert place(drift(roce, there, gone, there, gone, there), "10.10.0.10") == [2, 3]
+    assert place(follow(roce, there, gone, there), "10.10.0.10") == [2, 3]
+
+
 def test_a_full_table_takes_no_more(roce: ModuleType) -> None:
     table = follow(roce, [f"10.0.0.{k}" for k in range(1, 40)])
     assert len(table) == roce.PLACES

@@ -18,7 +18,7 @@ from lab.standins.framewalk import Walk
 from lab.standins.model import FUNCTIONS
 from lab.standins.opposite import judge, pairs
 from lab.standins.wires import Wires
-from tests.lab.mesh_reference import ADDRESSES, MACS, MARKERS, PATHS, PREFS, ROUTES, TC, Path, commands
+from tests.lab.mesh_reference import ADDRESSES, MACS, MARKERS, PATHS, PREFS, ROUTES, TC, MeshPath, commands
 from tests.lab.standins_bench import Bench
 
 NAMES = ["r0", "r1", "r2", "r3"]
@@ -79,13 +79,13 @@ def lost(fleet: Fleet, wires: Wires | None = None) -> set[int]:
     return gone
 
 
-def rule_of(fleet: Fleet, path: Path) -> dict[str, Any]:
+def rule_of(fleet: Fleet, path: MeshPath) -> dict[str, Any]:
     (rule,) = (row for row in table_of(fleet, path) if row["pref"] == path.pref)
     found: dict[str, Any] = rule
     return found
 
 
-def table_of(fleet: Fleet, path: Path) -> list[dict[str, Any]]:
+def table_of(fleet: Fleet, path: MeshPath) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = fleet[path.middle]["view"]["functions"][path.ingress]["rules"]
     return found
 
@@ -136,21 +136,21 @@ MUTANTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 @BY_PREF
-def test_one_wrong_field_of_a_rule_loses_its_path(fleet: Fleet, path: Path, mutant: str) -> None:
+def test_one_wrong_field_of_a_rule_loses_its_path(fleet: Fleet, path: MeshPath, mutant: str) -> None:
     MUTANTS[mutant](rule_of(fleet, path))
     assert lost(fleet) == {path.pref}
 
 
 @BY_PREF
 @pytest.mark.parametrize("netdev", MACS[0])
-def test_a_rule_that_leads_out_of_another_port_loses_its_path(fleet: Fleet, path: Path, netdev: str) -> None:
+def test_a_rule_that_leads_out_of_another_port_loses_its_path(fleet: Fleet, path: MeshPath, netdev: str) -> None:
     if netdev != path.egress:
         rule_of(fleet, path)["actions"][2]["to_dev"] = netdev
         assert lost(fleet) == {path.pref}
 
 
 @BY_PREF
-def test_a_missing_rule_loses_its_path(fleet: Fleet, path: Path) -> None:
+def test_a_missing_rule_loses_its_path(fleet: Fleet, path: MeshPath) -> None:
     table_of(fleet, path).remove(rule_of(fleet, path))
     walk = walk_of(fleet)
     result = walk.follow(NAMES[path.source], path.device, path.dst, 65535)
@@ -159,7 +159,7 @@ def test_a_missing_rule_loses_its_path(fleet: Fleet, path: Path) -> None:
 
 
 @BY_PREF
-def test_a_rule_at_another_port_of_the_middle_loses_its_path(fleet: Fleet, path: Path) -> None:
+def test_a_rule_at_another_port_of_the_middle_loses_its_path(fleet: Fleet, path: MeshPath) -> None:
     rule = rule_of(fleet, path)
     table_of(fleet, path).remove(rule)
     table_of(fleet, path._replace(ingress=path.egress)).append(rule)
@@ -167,7 +167,7 @@ def test_a_rule_at_another_port_of_the_middle_loses_its_path(fleet: Fleet, path:
 
 
 @BY_PREF
-def test_a_broader_rule_before_it_takes_the_frames_of_a_rule(fleet: Fleet, path: Path) -> None:
+def test_a_broader_rule_before_it_takes_the_frames_of_a_rule(fleet: Fleet, path: MeshPath) -> None:
     broad = copy.deepcopy(rule_of(fleet, path)) | {"pref": 1}
     broad["keys"] = {"eth_type": "88b5"}
     broad["actions"] = [{"kind": "gact", "control": "drop"}]
@@ -176,7 +176,7 @@ def test_a_broader_rule_before_it_takes_the_frames_of_a_rule(fleet: Fleet, path:
 
 
 @BY_PREF
-def test_a_missing_route_loses_its_path(fleet: Fleet, path: Path) -> None:
+def test_a_missing_route_loses_its_path(fleet: Fleet, path: MeshPath) -> None:
     row = fleet[path.source]
     row["routes"] = [route for route in row["routes"] if route["dst"] != f"{path.dst}/32"]
     assert lost(fleet) == {path.pref}
@@ -184,7 +184,7 @@ def test_a_missing_route_loses_its_path(fleet: Fleet, path: Path) -> None:
 
 @BY_PREF
 @pytest.mark.parametrize("change", ["another gateway", "out of the other port"])
-def test_a_wrong_route_loses_its_path(fleet: Fleet, path: Path, change: str) -> None:
+def test_a_wrong_route_loses_its_path(fleet: Fleet, path: MeshPath, change: str) -> None:
     (route,) = (row for row in fleet[path.source]["routes"] if row["dst"] == f"{path.dst}/32")
     if change == "another gateway":
         route["gateway"] = "198.18.250.1"
@@ -202,7 +202,7 @@ def _same_domain(one: str, other: str) -> bool:
 
 @BY_PREF
 @pytest.mark.parametrize("change", ["none", "another port", "another EtherType", "another action", "after a re-init"])
-def test_a_wrong_marker_loses_its_path(fleet: Fleet, path: Path, change: str) -> None:
+def test_a_wrong_marker_loses_its_path(fleet: Fleet, path: MeshPath, change: str) -> None:
     markers = fleet[path.source]["view"]["markers"]
     wrong = {
         "another port": {"source_port": 65534},
@@ -218,7 +218,7 @@ def test_a_wrong_marker_loses_its_path(fleet: Fleet, path: Path, change: str) ->
 
 
 @BY_PREF
-def test_a_marker_on_another_device_loses_its_path(fleet: Fleet, path: Path) -> None:
+def test_a_marker_on_another_device_loses_its_path(fleet: Fleet, path: MeshPath) -> None:
     markers = fleet[path.source]["view"]["markers"]
     (spare,) = ({f.rdma for f in FUNCTIONS if _same_domain(f.netdev, path.netdev)} - {path.device}) - set(markers)
     markers[spare] = markers.pop(path.device)
@@ -241,13 +241,13 @@ def test_a_port_without_link_loses_the_paths_over_it(fleet: Fleet, rank: int, ne
     assert lost(fleet) == {path.pref for path in PATHS if (rank, netdev) in _ports(path)}
 
 
-def _ports(path: Path) -> list[tuple[int, str]]:
+def _ports(path: MeshPath) -> list[tuple[int, str]]:
     middle = [(path.middle, path.ingress), (path.middle, path.egress)]
     return [(path.source, path.netdev), *middle, (path.destination, path.arrival)]
 
 
 @BY_PREF
-def test_the_twins_mac_for_the_gateway_loses_its_path(fleet: Fleet, path: Path) -> None:
+def test_the_twins_mac_for_the_gateway_loses_its_path(fleet: Fleet, path: MeshPath) -> None:
     (twin,) = (f.netdev for f in FUNCTIONS if f.netdev[-2:] == path.ingress[-2:] and f.netdev != path.ingress)
     (gateway,) = (row["gateway"] for row in fleet[path.source]["routes"] if row["dst"] == f"{path.dst}/32")
     for row in fleet[path.source]["neighbours"]:
@@ -293,7 +293,7 @@ def test_the_judge_finds_the_paths_without_being_told(fleet: Fleet) -> None:
 
 
 @BY_PREF
-def test_the_judge_misses_both_ways_of_a_path_without_its_rule(fleet: Fleet, path: Path) -> None:
+def test_the_judge_misses_both_ways_of_a_path_without_its_rule(fleet: Fleet, path: MeshPath) -> None:
     table_of(fleet, path).remove(rule_of(fleet, path))
     found = judge(walk_of(fleet))
     assert len(found.paths) == len(PATHS) - 2  # the answers of the other direction are lost with it
