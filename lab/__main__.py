@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import api, debian, faults, host, image, library, lifecycle, loading, network
 from . import node as nodes
@@ -15,6 +16,11 @@ from .model import DEFAULT_NAME, MAX_NODES, Lab
 from .shell import LabError, say
 from .standins import opposite
 from .standins.access import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    AddCommand = Callable[..., argparse.ArgumentParser]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,18 +56,30 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("action", choices=("kill", "boot"))
     command.add_argument("node")
 
-    command = commands.add_parser("fault", help="have a node's simulated card go wrong (README.md)")
+    _add_card_commands(commands.add_parser)
+    _add_image_commands(commands.add_parser)
+
+    command = commands.add_parser("_node")  # daemons, started by the commands above
+    command.add_argument("node")
+    commands.add_parser("_cables")
+    return top
+
+
+def _add_card_commands(add: AddCommand) -> None:
+    command = add("fault", help="have a node's simulated card go wrong (README.md)")
     command.add_argument("action", choices=("set", "clear", "show"))
     command.add_argument("node")
     command.add_argument("fault", nargs="?", default="", metavar="NAME[.SCOPE]", help="clear: default all")
     command.add_argument("value", nargs="?", default="")
-    command = commands.add_parser("walk", help="follow RoCE frames through what the nodes hold")
+    command = add("walk", help="follow RoCE frames through what the nodes hold")
     command.add_argument("node", nargs="?", help="where one frame starts; default: all opposite pairs, there and back")
     command.add_argument("device", nargs="?", help="RDMA device that it leaves by")
     command.add_argument("address", nargs="?", help="where it goes")
     command.add_argument("--sport", type=int, default=opposite.SPORT, help="UDP source port (default: %(default)s)")
 
-    images = commands.add_parser("image", help="build the engine's image, or bring images into nodes")
+
+def _add_image_commands(add: AddCommand) -> None:
+    images = add("image", help="build the engine's image, or bring images into nodes")
     actions = images.add_subparsers(dest="action", required=True)
     command = actions.add_parser("build", help="print the archive's path, and each image's tag and id")
     command.add_argument("--variant", type=int, default=1, help="1: tags sim and stock; N: tag simN, another id")
@@ -75,11 +93,6 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--kind", choices=tuple(library.KINDS), default="patched", help="default: %(default)s")
     command.add_argument("--machine", choices=tuple(library.MACHINES), help="default: this machine's")
     command.add_argument("--edition", type=int, default=1, help="another number, another sha256")
-
-    command = commands.add_parser("_node")  # daemons, started by the commands above
-    command.add_argument("node")
-    commands.add_parser("_cables")
-    return top
 
 
 def dispatch(lab: Lab, options: argparse.Namespace) -> None:
