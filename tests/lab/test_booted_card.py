@@ -122,6 +122,8 @@ def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> Non
         done = write_latency(lab, index)
         assert done.returncode == 0, done.stderr
         assert " 61440   100 " in done.stdout
+        sent = "cat /sys/class/infiniband/rocep1s0f0/ports/1/counters/port_xmit_packets"
+        assert wait_for(lambda: int(lab.run("spark1", sent).stdout) >= 1505, 5)
         assert hardware_packets(lab) == 1505
         assert forwarded_by_kernel(lab, "spark2") == software
 

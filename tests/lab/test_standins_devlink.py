@@ -125,6 +125,16 @@ def test_faults_of_the_reload(spark: Bench, outcome: str, status: int, count: in
 def test_eswitch_has_the_recorded_shape(spark: Bench) -> None:
     modes = {"mode": "legacy", "inline-mode": "none", "encap-mode": "basic"}
     assert json.loads(spark.ok(f"devlink -j dev eswitch show {PCI}")) == {"dev": {PCI: modes}}
+    spark.set_fault("switchdev.0000:01:00.1")
+    assert spark.ok(f"devlink dev eswitch show {PCI}").startswith(f"{PCI}: mode switchdev ")
+
+
+def test_offload_that_is_fixed_cannot_be_turned_on(spark: Bench) -> None:
+    spark.set_fault("offload-fixed.enp1s0f1np1")
+    assert "hw-tc-offload: off [fixed]\n" in spark.ok("ethtool -k enp1s0f1np1")
+    done = spark.run("ethtool -K enp1s0f1np1 hw-tc-offload on")
+    assert (done.returncode, "hw-tc-offload: off [requested on]" in done.stdout) == (1, True)
+    assert "hw-tc-offload: on\n" in spark.ok("ethtool -k enp1s0f0np0")
 
 
 def test_views_of_the_devices(spark: Bench) -> None:

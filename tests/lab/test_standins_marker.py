@@ -53,6 +53,12 @@ def test_refusals(spark: Bench, words: str, said: str) -> None:
     assert not done.stdout
 
 
+def test_the_fault_of_not_attaching(spark: Bench) -> None:
+    spark.set_fault("marker-refused.rocep1s0f0")
+    done = spark.run(f"{MARKER} {FULL} --attach --managed")
+    assert (done.returncode, done.stderr) == (1, "RDMA-TX matcher creation failed: Operation not permitted\n")
+
+
 def test_help_is_no_error(spark: Bench) -> None:
     done = spark.run(f"{MARKER} --help")
     assert done.returncode == 0
