@@ -14,6 +14,7 @@ from . import faults, library, weights
 from .log import EngineLog, plain
 from .nccl import Communicator, NcclError
 from .rendezvous import Group, PeerLost, RendezvousError
+from .roce import Roce, RoceError
 from .server import Api
 from .settings import PIP_LIBRARY, Settings
 from .wire import WireError
@@ -21,7 +22,7 @@ from .wire import WireError
 BYTES_PER_TOKEN = 1670.75
 STEP_BYTES = 60 << 10  # of one decode step's all-reduce
 FATAL = (
-    library.LibraryError, NcclError, PeerLost, RendezvousError,
+    library.LibraryError, NcclError, PeerLost, RendezvousError, RoceError,
     weights.WeightsError, WireError,
 )  # fmt: skip
 
@@ -37,6 +38,7 @@ class Rank:
         self.steps = 0
         self.turn = threading.Lock()
         self.stuck = False
+        self.roce: Roce | None = None
 
     def start(self) -> None:
         """Everything before the first request."""
@@ -51,8 +53,11 @@ class Rank:
         self.nccl = Communicator(settings, loaded, self.group, say)
         self.nccl.start()
         self.nccl.qualify(self.bad_device)
-        self._load()
         limit = settings.number("ENGINE_PEER_S", 1800)
+        if settings.flag("SGLANG_ROCE_ALLREDUCE"):
+            self.roce = Roce(settings, self.group)
+            self.roce.start(limit, say)
+        self._load()
         self.group.exchange("loaded", True, limit, patient=True)
         self._profile()
 
@@ -72,6 +77,8 @@ class Rank:
         """Lines that show which parts of the configuration are in force."""
         env, say, on = self.settings.env, self.say, self.settings.flag
         number = self.settings.number
+        if self.roce and (gather := int(number("DSV41_ROCE_GATHER", 0))):
+            say(f"DSV41_ROCE_GATHER ready: max {gather} bytes per rank")
         if on("DSV41_SHARED_PAD_K"):
             width = 2304 // self.settings.tp
             padded = -(-width // 128) * 128
@@ -101,12 +108,16 @@ class Rank:
         if self.group.size > 1:
             self.group.exchange(f"step {number}", True, limit, patient=True)
         try:
-            self.nccl.all_reduce(STEP_BYTES, number, limit, self.bad_device)
+            lost = self.roce.step(number, limit) if self.roce else ""
+            if not lost:
+                self.nccl.all_reduce(STEP_BYTES, number, limit, self.bad_device)
+                return ""
         except WireError as error:
-            self.stuck = True
-            time.sleep(max(0.0, deadline - time.monotonic()))
-            return f"step {number}: {error}"
-        return ""
+            lost = str(error)
+        self.say(f"step {number}: {lost}")
+        self.stuck = True
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return f"step {number}: {lost}"
 
     def step(self) -> str:
         """Rank 0, for one request: one step of all ranks. Hangs when a rank is gone."""

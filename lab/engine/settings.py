@@ -104,8 +104,10 @@ def _check_limits(env: Mapping[str, str], problems: list[str]) -> None:
     for name in ("MAX_RUNNING_REQUESTS", "MAX_TOTAL_TOKENS", "CHUNKED_PREFILL_SIZE"):
         if _whole(env, name, 1, problems) < 1:
             problems.append(f"{name}={env[name]} is not positive")
-    if env.get("SGLANG_ROCE_ALLREDUCE", "0") == "1":
-        problems.append("SGLANG_ROCE_ALLREDUCE=1: this simulator has no RoCEnante")
+    if env.get("SGLANG_ROCE_ALLREDUCE", "0") == "1" and env.get("DSV41_ROCE_RING", "0") != "1":
+        problems.append(
+            "SGLANG_ROCE_ALLREDUCE=1 without DSV41_ROCE_RING=1: this simulator's RoCEnante is that of a ring"
+        )
 
 
 def parse(env: Mapping[str, str]) -> Settings:

@@ -13,11 +13,14 @@ from .words import Row
 def reach(paths: list[Row]) -> list[Row]:
     """For each path (`device`, `address`, `sport`, `gid_index`, `frames`): do frames go there, and answers come back?
 
+    From this node, or from the one that a path names (`node`).
+
     `works`, `reason` where it does not, `receiver` (node, device) and `hops` there. Counters of rules and ports rise
     by `frames` (default 0) both ways where it works.
     """
-    walk, node = labnodes.walk(), socket.gethostname()
-    return [_reach(walk, node, **path) for path in paths]
+    walk, here = labnodes.walk(), socket.gethostname()
+    questions: list[Row] = [{"node": here} | path for path in paths]
+    return [_reach(walk, **question) for question in questions]
 
 
 def _reach(walk: Walk, node: str, device: str, address: str, sport: int, gid_index: int = 3, frames: int = 0) -> Row:
