@@ -6,11 +6,9 @@ the same bytes, and so the same image ids on every node.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -20,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import library
+from . import bytecode, library
 from .model import PACKAGE, replace
-from .shell import LabError, say
+from .shell import say
 
 SOURCE = PACKAGE / "engine"
 EPOCH = "2026-01-01T00:00:00Z"
@@ -50,15 +48,6 @@ MODULES = re.compile(
 )
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # by docker's word
 USERS = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-COMPILER = """
-import base64, importlib.util, json, sys
-from importlib._bootstrap_external import _code_to_hash_pyc as pyc
-files = json.load(sys.stdin)
-print(json.dumps({
-    path: base64.b64encode(pyc(compile(text, path, "exec"), importlib.util.source_hash(text.encode()), False)).decode()
-    for path, text in files.items()
-}))
-"""
 Layer = dict[str, "bytes | None"]  # path: content, or None for a directory
 
 
@@ -100,7 +89,7 @@ def _forget_old(folder: Path) -> None:
 
 def _digest(root: Path, variant: int) -> str:
     total = hashlib.sha256(f"{root.name} {variant}".encode())
-    for file in [Path(__file__), Path(library.__file__), *sorted(SOURCE.glob("*.py"))]:
+    for file in [Path(__file__), Path(bytecode.__file__), Path(library.__file__), *sorted(SOURCE.glob("*.py"))]:
         total.update(file.name.encode() + b"\0" + file.read_bytes())
     return total.hexdigest()[:16]
 
@@ -161,19 +150,15 @@ def _base(root: Path, stage: Path) -> None:
     (stage / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
     (stage / "etc/nsswitch.conf").write_text("hosts: files dns\n")
     compile_all = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", f"/usr/lib/{python}"]
-    _python(stage, *compile_all)
+    bytecode.python(stage, *compile_all)
 
 
 def _engine(stage: Path) -> Layer:
     """The simulator, where the real image has its boot program, and a model of two tiny shards."""
-    sources = {f"opt/dsv41/engine/{file.name}": file.read_text() for file in SOURCE.glob("*.py")}
-    compiled = json.loads(_python(stage, "-c", COMPILER, stdin=json.dumps({f"/{k}": v for k, v in sources.items()})))
-    python = (stage / "usr/bin/python3").resolve().name.replace("python", "cpython-").replace(".", "")
+    sources = {f"/opt/dsv41/engine/{file.name}": file.read_text() for file in SOURCE.glob("*.py")}
+    contents = {path: text.encode() for path, text in sources.items()} | bytecode.compiled(stage, sources)
     files: Layer = {"opt/dsv41/boot.py": ENTRY.encode()}
-    for path, text in sources.items():
-        package, _, name = path.rpartition("/")
-        files[path] = text.encode()
-        files[f"{package}/__pycache__/{name.removesuffix('.py')}.{python}.pyc"] = base64.b64decode(compiled[f"/{path}"])
+    files |= {path.lstrip("/"): content for path, content in contents.items()}
     files[f"{MODEL}/config.json"] = b'{"simulated": true}\n'
     header = b'{"__metadata__":{"simulated":"true"}}   '
     for number in range(1, SHARDS + 1):
@@ -187,17 +172,6 @@ def _library(kind: str, machine: str) -> Layer:
     if not kind:
         return {str(Path(LIBRARY).parent): None}
     return {LIBRARY: library.content(library.KINDS[kind], MACHINES[machine])}
-
-
-def _python(stage: Path, *arguments: str, stdin: str | None = None) -> str:
-    """Run the image's own Python; hash seed and paths are fixed, for byte code to be so too."""
-    done = subprocess.run(
-        ["chroot", str(stage), "/usr/bin/python3", "-S", *arguments],
-        check=False, capture_output=True, text=True, input=stdin, env={**os.environ, "PYTHONHASHSEED": "0"},
-    )  # fmt: skip
-    if done.returncode:
-        raise LabError(f"the image's Python fails: {done.stderr.strip()}")
-    return done.stdout
 
 
 def _architecture(program: Path) -> str:

@@ -63,8 +63,6 @@ def command(state: State, options: Options, words: list[str]) -> None:
     place = _place(given, kind)
     if is_show(verb):
         _show(state, options, place, _real_filters(options, words))
-    elif matches(verb, "get"):
-        _get(state, options, place)
     elif matches(verb, "add", "change", "replace"):
         row = flower.parse(rest, ANY_PROTOCOL if place.eth_type is None else place.eth_type)
         _require_root()
@@ -196,17 +194,6 @@ def _show(state: State, options: Options, place: Place, others: str) -> None:
     rows = [row for row in rules.of(state, place.dev) if place.holds(row)]
     # the real tool leaves out what the question already said
     hidden = ({"pref"} if place.pref else set()) | ({"protocol"} if place.eth_type is not None else set())
-    _print(state, options, rows, hidden, others)
-
-
-def _get(state: State, options: Options, place: Place) -> None:
-    rows = [row for row in rules.of(state, place.dev) if place.holds(row)]
-    if not rows:
-        raise refuses_filter(NO_FILTER)
-    _print(state, options, rows, set(), "")
-
-
-def _print(state: State, options: Options, rows: list[Row], hidden: set[str], others: str) -> None:
     if options.json:
         shown = json.loads(others or "[]")
         options.dump(shown + tcprint.json_rows(rows, state.dialect, options.stats, hidden))
