@@ -95,21 +95,18 @@ def hardware_packets(lab: api.Handle) -> int:
     return int(rows[1]["options"]["actions"][2]["stats"]["hw_packets"])
 
 
-def at_rest(lab: api.Handle, *nodes: str) -> dict[str, snapshot.Snapshot]:
-    """Snapshots of nodes when two looks in a row see the same."""
-    looks = [{node: lab.snapshot(node) for node in nodes}]
+def is_again(lab: api.Handle, before: dict[str, snapshot.Snapshot]) -> bool:
+    """Whether nodes are as they were, or come to it: NetworkManager goes on for a while after a change."""
 
-    def same() -> bool:
-        looks.append({node: lab.snapshot(node) for node in nodes})
-        return looks[-1] == looks[-2]
+    def differences() -> list[str]:
+        return [line for node, old in before.items() for line in snapshot.diff(old, lab.snapshot(node))]
 
-    assert wait_for(same, 20)
-    return looks[-1]
+    return wait_for(lambda: differences() == [], 20)
 
 
 @pytest.mark.usefixtures("addressed")
 def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> None:
-    before = at_rest(lab, "spark1", "spark2")
+    before = {node: lab.snapshot(node) for node in ("spark1", "spark2")}
     with forwarded(lab):
         (index,) = lab.walk().view("spark1")["functions"]["enp1s0f0np0"]["gids"]
         path = {"device": "rocep1s0f0", "address": "10.98.1.2", "sport": 65535, "gid_index": int(index), "frames": 5}
@@ -147,8 +144,7 @@ def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> Non
         assert (done.returncode, "Failed status 12" in done.stderr) == (1, True), done.stderr
         assert hardware_packets(lab) == 1505
         assert forwarded_by_kernel(lab, "spark2") > software
-    after = at_rest(lab, "spark1", "spark2")
-    assert [snapshot.diff(before[node], after[node]) for node in before] == [[], []]
+    assert is_again(lab, before)
 
 
 def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new(lab: api.Handle) -> None:
@@ -156,7 +152,7 @@ def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new
     set_size = f"devlink dev param set {handle} name hairpin_queue_size cmode driverinit value"
     lab.adjust("spark3", "reload_seconds", "0.2")
     lab.set_fault("spark3", f"reload.{port}", "hang")
-    before, count = at_rest(lab, "spark3")["spark3"], reinits(lab, handle)
+    before, count = lab.snapshot("spark3"), reinits(lab, handle)
     lab.run("spark3", f"ip address add 10.98.2.1/24 dev {port}; ip link set {port} mtu 9000; {set_size} 8192")
     with lab.stopped_at("spark3", "devlink-dev-reload") as point:
         lab.run("spark3", f"(sh -c 'devlink dev reload {handle}; :' >/dev/null 2>&1 &)")
@@ -170,7 +166,7 @@ def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new
     assert reinits(lab, handle) == count + 1
     lab.run("spark3", f"{set_size} 1024 && devlink dev reload {handle}")
     lab.adjust("spark3", "reload_seconds")
-    assert snapshot.diff(before, at_rest(lab, "spark3")["spark3"]) == []
+    assert is_again(lab, {"spark3": before})
 
 
 def reinits(lab: api.Handle, handle: str) -> int:
