@@ -1,8 +1,9 @@
 """Run one verb of the node program on some nodes, in parallel: the one way to a node.
 
 This file is the command of every resource that acts on nodes, as `python3 -IS fleet/on_node.py VERB[:ACTION]`:
-standard library only, quick to start, and the same text in every version, so that an upgrade is no change. What
-varies comes in the environment and on standard input:
+standard library only, quick to start, and the same text in every version, so that an upgrade is no change. Of several
+actions, `VERB:ONE+TWO`, each begins when all nodes are done with the one before; a failure ends that, and so does a
+node that cannot verify something. What varies comes in the environment and on standard input:
 
 FLEET_LINKS   JSON list of links, one for each node: name, address, user, port, host key, identity path
 FLEET_OWNER   JSON object: project, stack, fleet_id, state_id
@@ -40,7 +41,7 @@ from node.pack import program
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
 UNREACHABLE = 255
-LIMITS_S = {"observe": 10, "verify": 60, "cabling": 15, "status": 15}  # on the node; everything else has DEFAULT_S
+LIMITS_S = {"observe": 10, "verify": 60, "mesh-verify": 60, "cabling": 15, "status": 15}  # there; all else: DEFAULT_S
 DEFAULT_S = 180
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15
@@ -285,24 +286,28 @@ def report(answer: Answer) -> None:
 
 def main() -> int:
     """Entry point of the commands."""
-    verb, _, action = sys.argv[1].partition(":")
+    verb, _, actions = sys.argv[1].partition(":")
     owner = json.loads(os.environ["FLEET_OWNER"])
     links = links_of_command(owner["stack"])
     text = sys.stdin.read()
     desired = json.loads(text) if text.strip() else {}
-    requests = {
-        link.name: {
-            "owner": owner,
-            "node": link.name,
-            "stage": os.environ.get("FLEET_STAGE", ""),
-            "desired": {**desired.get(link.name, {}), "action": action} if action else desired.get(link.name),
-            "holder": holder(),
+    answers: list[Answer] = []
+    for action in actions.split("+"):
+        requests = {
+            link.name: {
+                "owner": owner,
+                "node": link.name,
+                "stage": os.environ.get("FLEET_STAGE", ""),
+                "desired": {**desired.get(link.name, {}), "action": action} if action else desired.get(link.name),
+                "holder": holder(),
+            }
+            for link in links
         }
-        for link in links
-    }
-    answers = (_apply if verb == "apply" else partial(on_all, verb))(owner["stack"], links, requests)
-    for answer in answers:
-        report(answer)
+        answers = (_apply if verb == "apply" else partial(on_all, verb))(owner["stack"], links, requests)
+        for answer in answers:
+            report(answer)
+        if any(answer.status or (answer.result or {}).get("unverified") for answer in answers):
+            break
     if not all(answer.reached for answer in answers):
         print("If the way to a node has changed (address, user, key), run a preview first.", file=sys.stderr)
     return max((answer.status for answer in answers), default=0)

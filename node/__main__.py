@@ -14,7 +14,10 @@ from .system import System
 
 Json = dict[str, Any]
 
-VERBS = ("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "cabling", "status", "adopt")
+VERBS = (
+    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "cabling", "status", "adopt"),
+    *("mesh-up", "mesh-verify"),
+)
 
 
 def main(argv: list[str]) -> int:
@@ -56,7 +59,10 @@ def _verb(argv: list[str]) -> str:
 def act(system: System, verb: str, request: Request) -> Json:
     """Do one verb; the answer. Raises `Failure`."""
     if verb == "observe":
-        return observe.observe(system, request.owner, named=request.desired.get("libraries") or ())
+        wanted = request.desired
+        return observe.observe(
+            system, request.owner, named=wanted.get("libraries") or (), with_mesh=wanted.get("mesh") or False
+        )
     # Compiling these costs more time than `observe` takes.
     if verb == "status":
         from .status import status  # noqa: PLC0415
@@ -74,6 +80,14 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .cabling import cabling  # noqa: PLC0415
 
         return cabling(system, request.node or "this node", request.desired)
+    if verb == "mesh-up":
+        from .meshup import up  # noqa: PLC0415
+
+        return up(system, request)
+    if verb == "mesh-verify":
+        from .meshverify import verify as verify_mesh  # noqa: PLC0415
+
+        return verify_mesh(system, request.node or "this node", request.desired)
     from . import changes  # noqa: PLC0415
 
     if verb == "check":

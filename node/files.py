@@ -6,6 +6,7 @@ from typing import Any
 
 from .digest import sha256
 from .journal import Undo
+from .request import FAILED, Failure
 from .steps import ABSENT, Work
 from .system import Meta, System
 
@@ -53,6 +54,40 @@ class File:
         if self.data is None:
             return {"set aside": self.path}
         return {"write": self.path, "mode": f"{self.mode:04o}", "text": self.data.decode()}
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file as it shall be, copied from another place on the node, where its content has this digest."""
+
+    path: str
+    source: str
+    sha256: str
+    mode: int = 0o755
+    needed: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"file:{self.path}"
+
+    def before(self, work: Work) -> Any:
+        return File(self.path, b"").before(work)
+
+    def ours(self, work: Work) -> list[str]:
+        return [work.journal.keep(self._content(work.system))] if self.needed else [self.sha256]
+
+    def do(self, work: Work) -> None:
+        work.system.write(self.path, self._content(work.system), Meta(self.mode, 0, 0, 0))
+        work.report.did(f"{self.path}: copied from {self.source}")
+
+    def _content(self, system: System) -> bytes:
+        data = system.read(self.source)
+        if data is None or sha256(data) != self.sha256:
+            raise Failure(FAILED, f"{self.source}: is missing or another file than the plan's ({self.sha256[:12]})")
+        return data
+
+    def describe(self) -> dict[str, Any]:
+        return {"copy": self.path, "from": self.source, "mode": f"{self.mode:04o}"}
 
 
 @dataclass(frozen=True)

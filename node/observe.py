@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from . import alive, journal, lock, nccl, netplan, nm, owner, units
+from . import alive, journal, lock, mesh, nccl, netplan, nm, owner, units
 from .docker import connect
 from .request import Failure, Owner
 from .system import System
@@ -20,12 +20,21 @@ Json = dict[str, Any]
 
 
 def observe(
-    system: System, asking: Owner | None, parts: tuple[str, ...] | None = None, named: Iterable[str] = ()
+    system: System,
+    asking: Owner | None,
+    parts: tuple[str, ...] | None = None,
+    named: Iterable[str] = (),
+    *,
+    with_mesh: bool | str = False,
 ) -> Json:
     """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors".
 
-    `named` are paths of NCCL libraries of the operator's.
+    `named` are paths of NCCL libraries of the operator's. All of it has the mesh only where it is wanted (`with_mesh`;
+    "full" for what is left out where all is as the journal has it), or where something of one is on the node.
     """
+    sides = mesh.EVERYTHING if with_mesh == "full" else mesh.PREVIEW
+    if parts is not None:
+        sides = frozenset(part.removeprefix("mesh-") for part in parts if part.startswith("mesh-"))
     makers: dict[str, Callable[[], Json]] = {
         "machine": lambda: _machine(system),
         "owner": lambda: {"owner": owner.read(system), "lock": lock.observe(system)},
@@ -41,8 +50,13 @@ def observe(
         "nccl": lambda: {"nccl": nccl.observe(system, asking.stack if asking else None, named)},
         "docker": lambda: {"docker": _docker(system)},
         "rdma": lambda: {"rdma_users": alive.rdma_users(system)},
+        "mesh": lambda: {"mesh": mesh.observe(system, _stages(system, asking), sides)},
     }
-    wanted = [name for name in makers if (name in parts if parts is not None else name != "nm-devices")]
+    if parts is None:
+        has_mesh = bool(with_mesh) or mesh.present(system, _stages(system, asking))
+        wanted = [name for name in makers if name != "nm-devices" and (has_mesh or name != "mesh")]
+    else:
+        wanted = [name for name in makers if name in parts or (name == "mesh" and sides)]
     observed: Json = {"schema": SCHEMA}
     busy = lock.observe(system) if parts is None else None
     errors: list[str] = []
@@ -60,7 +74,10 @@ def observe(
 
     for part in system.parallel([partial(make, name) for name in wanted]):
         observed.update(part)
+    if observed.get("mesh") is not None:
+        observed["mesh"]["routes"] = [route for route in observed.get("routes") or [] if route["to"].endswith("/32")]
     if parts is None:
+        observed.setdefault("mesh", None)
         observed["ssh"] = ssh(system, observed.get("links") or {})
         # A change that began or ended meanwhile may have been seen half-done.
         observed["lock"] = busy or observed.get("lock") or lock.observe(system)
@@ -106,6 +123,14 @@ def _journal(system: System, asking: Owner | None) -> Json | None:
         for name, entry in value["stages"].items()
     }
     return {"schema": value["schema"], "generation": value["generation"], "stages": stages}
+
+
+def _stages(system: System, asking: Owner | None) -> Json:
+    """The journal's stages; none where it cannot be read, which the part "journal" tells."""
+    try:
+        return ((journal.read(system, asking.stack) if asking else None) or {}).get("stages") or {}
+    except Failure:
+        return {}
 
 
 def _started(system: System, asking: Owner | None) -> Json | None:

@@ -11,7 +11,10 @@ from .system import System
 ABSENT = "absent"  # stands for "there is no such file" where a digest of its content is expected
 
 # In which order the kinds are undone; within a kind, the last change goes first.
-UNDO_ORDER = ("unit", "managed", "placed", "file", "units", "netplan", "rule", "value", "port", "folder")
+UNDO_ORDER = (
+    *("marker", "boot", "unit", "managed", "placed", "file", "units", "netplan", "rule"),
+    *("flower", "route", "qdisc", "nic", "value", "port", "folder"),
+)
 
 
 @dataclass

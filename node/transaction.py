@@ -13,7 +13,7 @@ from . import alive, files, guard, lock, management, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
 from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal
-from .request import FAILED, NEWER_SCHEMA, READ_BACK, Failure, Request
+from .request import ENGINE_ALIVE, FAILED, NEWER_SCHEMA, READ_BACK, Failure, Request
 from .stages import STAGES, UNDO, Stage
 from .steps import Report, Step, Work, undo_order
 from .system import System
@@ -70,8 +70,10 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
     steps = stage.plan(desired, observed)
     disruptive = [deviation for deviation in found if deviation.disruptive]
     if disruptive:
-        alive.refuse(run.system, run.node, f"{stage.name} ({disruptive[0].text()}): the change")
+        what = f"{stage.name} ({disruptive[0].text()}): the change"
+        alive.refuse(run.system, run.node, what, stage.users(run.system))
     steps = _with_folders(run.system, steps)
+    first = stage.name not in run.journal.stages
     stale = _begin(run, stage, desired, steps)
     with _watched(run, stage) as before:
         try:
@@ -85,7 +87,10 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
                     step.do(run.work)
             for operation in undo_order(late):
                 UNDO[operation["kind"]](run.work, operation)
-        except Failure:
+        except Failure as failure:
+            if first and stage.whole:
+                _undo_all(run, stage.name)
+                raise Failure(failure.code, *failure.lines, f"{stage.name} was taken back at once") from None
             run.journal.stages[stage.name].failures += 1
             run.journal.save()
             raise
@@ -101,17 +106,18 @@ def _switch_off(run: Run, stage: Stage, desired: dict[str, Any], observed: dict[
             data = run.system.read(deviation.subject) or b""
             ours = [run.journal.keep(data)]
             entry.undo.append({"kind": "file", "key": f"file:{deviation.subject}", "before": None, "ours": ours})
-        if stage.guarded:
-            entry.undo.append(
-                {"kind": "netplan", "key": "netplan", "before": {"stanzas": [], "netdevs": []}, "ours": []}
-            )
+        entry.undo += stage.lost(observed)
         run.journal.stages[stage.name] = entry
         run.journal.save()
     revert(run, stage.name)
 
 
 def _with_folders(system: System, steps: list[Step]) -> list[Step]:
-    paths = [step.path for step in steps if isinstance(step, files.File) and step.data is not None]
+    paths = [
+        step.path
+        for step in steps
+        if isinstance(step, files.Copy) or (isinstance(step, files.File) and step.data is not None)
+    ]
     folders = {folder.path: folder for path in paths for folder in files.missing_folders(system, path)}
     return [*folders.values(), *steps]
 
@@ -144,7 +150,9 @@ def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -
 def _written(system: System, steps: list[Step]) -> Iterator[tuple[str, str]]:
     """What each file of ours will hold: a file that is left alone may be of an earlier rendering of the same."""
     for step in steps:
-        if isinstance(step, files.File) and step.data is not None:
+        if isinstance(step, files.Copy):
+            yield step.path, step.sha256
+        elif isinstance(step, files.File) and step.data is not None:
             there = None if step.needed else system.read(step.path)
             yield step.path, sha256(step.data if there is None else there)
 
@@ -166,7 +174,8 @@ def _watched(run: Run, stage: Stage) -> Iterator[management.Management | None]:
         yield None
         return
     desired = run.journal.stages[stage.name].desired
-    before = management.remember(run.system, {port["netdev"] for port in desired.get("ports", [])})
+    ours = {port["netdev"] for name in ("ports", "functions") for port in desired.get(name, [])}
+    before = management.remember(run.system, ours)
 
     def undo() -> None:
         with lock.held(run.system, f"guard of {run.request.holder}"):
@@ -223,7 +232,9 @@ def revert(run: Run, name: str) -> None:
         return
     stage = STAGES.get(name)
     if entry.undo and not run.request.force:
-        alive.refuse(run.system, run.node, f"the revert of {name}")
+        alive.refuse(run.system, run.node, f"the revert of {name}", stage.users(run.system) if stage else ())
+        if stage and (held := stage.first(run.system, run.journal.stages)):
+            raise Failure(ENGINE_ALIVE, *(f"{run.node}: {line}" for line in held))
     with _watched(run, stage) if stage else nullcontext():
         _undo_all(run, name)
 
@@ -252,7 +263,8 @@ def undo(run: Run) -> None:
         run.report.note("nothing of this stack is on the node: it was reverted already, or installed anew")
     names = [name for name in reversed(STAGES) if name in run.journal.stages]
     if any(run.journal.stages[name].undo for name in names) and not run.request.force:
-        alive.refuse(run.system, run.node, "the revert")
+        others = [line for name in names for line in STAGES[name].users(run.system)]
+        alive.refuse(run.system, run.node, "the revert", others)
     for name in names:
         revert(run, name)
     sent.clear(run.system, run.journal.folder)

@@ -171,6 +171,24 @@ def test_the_command_sends_each_node_its_own_part(ssh: FakeSsh, monkeypatch: pyt
     assert sent["spark2"]["stage"] == "plane0"
 
 
+@pytest.mark.parametrize(
+    ("status", "result", "done"),
+    [(0, {}, ["before", "turn0", "after"]), (12, {}, ["before"]), (0, {"unverified": "no tool"}, ["before"])],
+)
+def test_of_several_actions_each_waits_for_all_nodes_and_for_success(
+    status: int, result: dict[str, Any], done: list[str], ssh: FakeSsh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def on_all(verb: str, stack: str, links: list[Link], requests: dict[str, Any]) -> list[Answer]:
+        seen.append(requests["spark1"]["desired"]["action"])
+        return [Answer("spark1", 0, {}, ""), Answer("spark2", status, result, "")]
+
+    monkeypatch.setattr(on_node, "on_all", on_all)
+    assert run_main(monkeypatch, "mesh-verify:before+turn0+after", [link(1), link(2)], {}) == status
+    assert seen == done
+
+
 def test_the_worst_node_decides_and_every_line_names_its_node(
     ssh: FakeSsh, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

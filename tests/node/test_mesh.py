@@ -1,0 +1,441 @@
+"""The mesh on one node: driver, rules and routes, markers; there and back, and whatever happens in between."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from node import forwarding as flow
+from node import markers, meshunits, nic, reinit
+from node import observe as look
+from node.run import Result
+from tests.node.helpers import OWNER, ask, refused, take
+from tests.node.meshhelpers import OFF, STAGES, WANTED, forwarding, marks, meshed, planes
+from tests.node.meshhelpers import nic as functions
+from tests.node.meshmachine import BINARY, MeshMachine
+
+pytestmark = pytest.mark.usefixtures("no_guard")
+
+PORT, PCI, HCA = "enp1s0f0np0", "0000:01:00.0", "rocep1s0f0"
+ONE, TWO = "enP2p1s0f0np0", "enP2p1s0f1np1"
+ENGINE = {"id": "e", "name": "engine", "labels": {"spark-fabric.stack": OWNER.label()}, "state": "running"}
+JUDGES = {"nic": nic, "forwarding": flow, "markers": markers}
+
+
+@pytest.fixture
+def machine() -> MeshMachine:
+    """A machine as delivered, with the tools of a mesh."""
+    return MeshMachine()
+
+
+@pytest.fixture
+def mesh(machine: MeshMachine) -> MeshMachine:
+    """A machine whose mesh is up."""
+    meshed(machine)
+    machine.order.clear()
+    return machine
+
+
+def drift(machine: MeshMachine, stage: str) -> list[str]:
+    """What a preview sees of a stage, from plain JSON as the operator's side gets it."""
+    observed = json.loads(json.dumps(look.observe(machine, OWNER)))
+    assert observed["errors"] == []
+    return [deviation.text() for deviation in JUDGES[stage].deviations(WANTED[stage], observed)]
+
+
+def up(machine: MeshMachine) -> None:
+    """All stages of the mesh once more."""
+    for stage in STAGES:
+        ask(machine, "apply", stage, WANTED[stage])
+
+
+def settled(machine: MeshMachine) -> dict[str, Any]:
+    """A snapshot without our journal."""
+    return {name: value for name, value in machine.snapshot().items() if not name.startswith("/var/lib/spark-fabric")}
+
+
+def test_off_from_the_start_is_nothing_to_do(machine: MeshMachine) -> None:
+    planes(machine)
+    machine.steps.clear()
+    for stage in STAGES:
+        assert ask(machine, "apply", stage, OFF)["changed"] == []
+    assert machine.steps == []
+
+
+@pytest.mark.parametrize("dialect", ["6", "5", "text"])
+def test_a_mesh_goes_up_stays_and_comes_down(machine: MeshMachine, dialect: str) -> None:
+    machine.dialect = dialect
+    before = machine.snapshot()
+    planes(machine)
+    bare = settled(machine)
+    for stage in STAGES:
+        assert ask(machine, "apply", stage, WANTED[stage])["changed"]
+    assert {row["effective"]["hairpin_queue_size"] for row in machine.driver.values()} == {8192}
+    assert [row["pref"] for rows in machine.flows.values() for row in rows] == [49159, 49165]
+    assert [route["dst"] for route in machine.routes if route["protocol"] == "boot"] == ["10.10.1.11", "10.20.2.10"]
+    assert sorted(hca for hca, row in machine.markers.items() if row["active"]) == ["roceP2p1s0f1", "rocep1s0f0"]
+    machine.steps.clear()
+    for stage in STAGES:
+        assert drift(machine, stage) == []
+        assert ask(machine, "apply", stage, WANTED[stage])["changed"] == []
+    assert machine.steps == []
+    for stage in reversed(STAGES):
+        ask(machine, "apply", stage, OFF)
+    assert settled(machine) == bare
+    up(machine)
+    ask(machine, "revert", "undo")
+    assert machine.snapshot() == before
+
+
+def test_rules_come_before_markers_and_go_after_them(mesh: MeshMachine) -> None:
+    ask(mesh, "revert", "undo")
+    first_rule = next(place for place, what in enumerate(mesh.order) if what.startswith("rule"))
+    last_marker = max(place for place, what in enumerate(mesh.order) if what.startswith("marker"))
+    assert last_marker < first_rule < mesh.order.index("reinit enP2p1s0f1np1")
+
+
+# the driver
+
+
+def test_one_function_at_a_time_and_its_marker_waits_for_its_own_stage(mesh: MeshMachine) -> None:
+    ask(mesh, "apply", "nic", functions(4096))
+    assert mesh.order == [
+        *(f"marker {HCA} gone", f"reinit {PORT}", "reinit enp1s0f1np1", f"reinit {ONE}"),
+        *("marker roceP2p1s0f1 gone", f"reinit {TWO}"),
+    ]
+    up_again = [ask(mesh, "apply", stage, WANTED[stage])["changed"] for stage in ("forwarding", "markers")]
+    assert all(up_again)
+    assert all(row["marking"] for row in mesh.markers.values() if row["active"])
+
+
+def test_values_that_another_tool_had_set_come_back(machine: MeshMachine) -> None:
+    """F073"""
+    for row in machine.driver.values():
+        row["shown"]["hairpin_queue_size"] = row["effective"]["hairpin_queue_size"] = 4096
+        row["reinits"] = 2
+    meshed(machine)
+    assert {row["effective"]["hairpin_queue_size"] for row in machine.driver.values()} == {8192}
+    ask(machine, "revert", "undo")
+    assert {row["effective"]["hairpin_queue_size"] for row in machine.driver.values()} == {4096}
+
+
+def test_values_that_are_only_shown_are_put_in_effect(machine: MeshMachine) -> None:
+    planes(machine)
+    for row in machine.driver.values():
+        row["shown"]["hairpin_queue_size"] = 8192
+    assert "was not re-initialised since the boot" in "\n".join(_nic_drift(machine))
+    ask(machine, "apply", "nic", functions())
+    assert {row["effective"]["hairpin_queue_size"] for row in machine.driver.values()} == {8192}
+
+
+def _nic_drift(machine: MeshMachine) -> list[str]:
+    observed = look.observe(machine, OWNER, with_mesh=True)
+    return [deviation.text() for deviation in nic.deviations(functions(), observed)]
+
+
+def test_offload_that_was_off_is_switched_on_and_off_again(machine: MeshMachine) -> None:
+    planes(machine)
+    before = settled(machine)
+    for row in machine.driver.values():
+        row["shown"]["hairpin_queue_size"] = row["effective"]["hairpin_queue_size"] = 8192
+        row["reinits"] = 1
+    machine.offload[PORT] = "off"
+    ask(machine, "apply", "nic", functions())
+    assert machine.offload[PORT] == "on"
+    assert machine.order == []
+    ask(machine, "revert", "nic")
+    assert machine.offload[PORT] == "off"
+    assert settled(machine)["links"] == before["links"]
+
+
+def test_a_port_that_networkmanager_forgot_is_brought_up_with_the_planes_profile(machine: MeshMachine) -> None:
+    planes(machine)
+    machine.reload_fault = {PCI: "lost"}
+    ask(machine, "apply", "nic", functions())
+    assert machine.links[PORT]["addresses"] == ["10.10.0.10/24"]
+    assert machine.text(f"/proc/sys/net/ipv4/conf/{PORT}/arp_ignore") == "1"
+
+
+def test_what_is_there_at_the_very_last_look_is_a_success(machine: MeshMachine) -> None:
+    """F077"""
+    planes(machine)
+    machine.reload_fault = {PCI: "cable"}
+    began: list[float] = []
+
+    def sleep(_: list[str]) -> None:
+        if machine.links[PORT]["carrier"]:
+            return
+        began.append(machine.time)
+        if machine.time - began[0] > reinit.RETURN - 0.5:
+            machine.links[PORT]["carrier"] = True
+            machine._autoconnect()
+
+    machine.hooks["sleep"] = sleep
+    ask(machine, "apply", "nic", functions())
+    assert len(began) > 100
+
+
+def test_a_gid_that_moved_is_brought_back_by_giving_the_address_again(mesh: MeshMachine) -> None:
+    mesh.drifted = {PORT}
+    mesh._sysfs()
+    assert drift(mesh, "nic") == [f"{PORT} ({PCI}): RoCE v2 GID of 10.10.0.10 is at index 4, plan wants 3"]
+    mesh.containers = [ENGINE]
+    assert refused(mesh, "apply", "nic", functions()).code == 9
+    mesh.containers = []
+    ask(mesh, "apply", "nic", functions())
+    assert drift(mesh, "nic") == []
+    assert mesh.order == []
+    ask(mesh, "apply", "forwarding", forwarding())  # the route went with the address
+    assert [drift(mesh, stage) for stage in STAGES] == [[], [], []]
+
+
+def test_a_gid_that_moves_at_a_reinitialisation_is_brought_back_at_once(machine: MeshMachine) -> None:
+    planes(machine)
+    machine.drift_next = {PORT}
+    ask(machine, "apply", "nic", functions())
+    assert _nic_drift(machine) == []
+
+
+# rules and routes
+
+
+def test_what_was_there_with_the_same_meaning_is_adopted_and_stays(machine: MeshMachine) -> None:
+    """F079"""
+    rule, route = forwarding()["rules"][0], forwarding()["routes"][0]
+    planes(machine)
+    machine.qdiscs[ONE] = "clsact"
+    macs = (rule["src_mac"], rule["dst_mac"], rule["new_dst_mac"])
+    ask(machine, "apply", "nic", functions())
+    machine.qdiscs[ONE] = "clsact"
+    machine.add_flow(ONE, rule["pref"], *macs, TWO)
+    theirs = {"dst": "10.10.1.11", "dev": PORT, "gateway": route["via"], "prefsrc": route["src"], "protocol": "static"}
+    machine.routes.append(theirs)
+    machine.order.clear()
+    for stage in ("forwarding", "markers"):
+        ask(machine, "apply", stage, WANTED[stage])
+    assert "rule 49159" not in machine.order
+    for stage in ("markers", "forwarding"):
+        ask(machine, "revert", stage)
+    assert machine.qdiscs == {ONE: "clsact"}
+    assert [row["pref"] for row in machine.flows[ONE]] == [49159]
+    assert theirs in machine.routes
+    assert not machine.flows.get(TWO)
+
+
+def test_an_adopted_rule_is_not_replaced_when_the_plan_changes(machine: MeshMachine) -> None:
+    rule = forwarding()["rules"][0]
+    meshed(machine, ("nic",))
+    machine.qdiscs[ONE] = "clsact"
+    machine.add_flow(ONE, rule["pref"], rule["src_mac"], rule["dst_mac"], rule["new_dst_mac"], TWO)
+    ask(machine, "apply", "forwarding", forwarding())
+    failure = refused(machine, "apply", "forwarding", forwarding(new_dst_mac="02:5a:ab:00:04:77"))
+    assert "was there before us and the plan wants another: remove it by hand" in str(failure)
+
+
+def test_missing_rules_and_routes_are_drift_and_come_back_under_an_engine(mesh: MeshMachine) -> None:
+    mesh.containers = [ENGINE]
+    mesh.flows[ONE] = []
+    mesh.routes = [route for route in mesh.routes if route["dst"] != "10.10.1.11"]
+    assert drift(mesh, "forwarding") == [
+        f"{ONE} pref 49159: rule is missing, plan wants {forwarding()['rules'][0]['name']}",
+        f"10.10.1.11/32: route is missing, plan wants via 10.10.0.11 dev {PORT} src 10.10.0.10",
+    ]
+    ask(mesh, "apply", "forwarding", forwarding())
+    assert drift(mesh, "forwarding") == []
+    assert mesh.order == ["rule 49159"]
+
+
+def test_a_rule_that_somebody_changed_is_only_replaced_at_a_standstill(mesh: MeshMachine) -> None:
+    mesh.flows[ONE] = []
+    mesh.add_flow(ONE, 49159, "02:5a:ab:00:02:14", "02:5a:ab:00:01:13", "02:00:00:00:00:77", TWO)
+    assert "pref 49159: there is flower 0x88b5 handle 49159 dst_mac 02:5a:ab:00:01:13" in drift(mesh, "forwarding")[0]
+    mesh.containers = [ENGINE]
+    assert refused(mesh, "apply", "forwarding", forwarding()).code == 9
+    mesh.containers = []
+    ask(mesh, "apply", "forwarding", forwarding())
+    assert drift(mesh, "forwarding") == []
+
+
+def test_a_rule_that_left_the_hardware_is_named_and_put_there_again(mesh: MeshMachine) -> None:
+    mesh.flows[ONE][0]["in_hw"] = False
+    assert drift(mesh, "forwarding")[0].startswith(
+        f"{ONE} pref 49159: rule is not in hardware, plan wants restore-rank1"
+    )
+    ask(mesh, "apply", "forwarding", forwarding())
+    assert mesh.order == ["rule 49159 gone", "rule 49159"]
+
+
+def test_a_plan_with_another_mac_replaces_that_rule_and_no_other(mesh: MeshMachine) -> None:
+    ask(mesh, "apply", "forwarding", forwarding(new_dst_mac="02:5a:ab:00:04:77"))
+    assert mesh.order == ["rule 49159 gone", "rule 49159"]
+    for stage in ("markers", "forwarding"):
+        ask(mesh, "revert", stage)
+    assert mesh.flows == {}
+
+
+def test_what_others_put_there_since_is_left_and_told(mesh: MeshMachine) -> None:
+    ask(mesh, "revert", "markers")
+    mesh.flows[ONE][0]["dst_mac"] = "02:00:00:00:00:55"
+    mesh.egress[TWO] = [dict(mesh.flows[TWO][0])]
+    notes = "\n".join(ask(mesh, "revert", "forwarding")["notes"])
+    assert f"{ONE} pref 49159: flower 0x88b5 handle 49159 dst_mac 02:00:00:00:00:55" in notes
+    assert f"{ONE}: its clsact stays" in notes
+    assert f"{TWO}: its clsact stays" in notes
+    assert mesh.qdiscs.keys() == {ONE, TWO}
+
+
+# markers and units
+
+
+def test_a_dead_marker_is_started_again_under_an_engine(mesh: MeshMachine) -> None:
+    mesh.containers = [ENGINE]
+    mesh.markers[HCA].update(active=False, state="failed", restarts=5)
+    unit = f"dsv41-mesh-marker@{HCA}.service"
+    assert drift(mesh, "markers") == [f"{unit}: is failed (dead), started again 5 times, plan wants active"]
+    assert markers.flapping(look.observe(mesh, OWNER)) == [
+        f"{unit}: died and was started again 5 times; see journalctl -u {unit}"
+    ]
+    ask(mesh, "apply", "markers", marks())
+    assert mesh.order == [f"marker {HCA}"]
+    assert drift(mesh, "markers") == []
+
+
+def test_another_binary_restarts_the_markers_and_only_at_a_standstill(mesh: MeshMachine) -> None:
+    mesh.put(BINARY, "a newer marker", 0o755)
+    mesh.containers = [ENGINE]
+    assert refused(mesh, "apply", "markers", marks("a newer marker")).code == 9
+    assert mesh.order == []
+    mesh.containers = []
+    ask(mesh, "apply", "markers", marks("a newer marker"))
+    assert {row["binary"] for row in mesh.markers.values() if row["active"]} == {"a newer marker"}
+    ask(mesh, "revert", "markers")
+    assert not mesh.exists(meshunits.BINARY)
+
+
+def test_fewer_markers_stop_the_others(mesh: MeshMachine) -> None:
+    ask(mesh, "apply", "markers", marks(hcas=(HCA,)))
+    assert [hca for hca, row in mesh.markers.items() if row["active"]] == [HCA]
+
+
+def test_the_same_files_of_somebody_else_are_adopted_and_stay(machine: MeshMachine) -> None:
+    meshed(machine, ("nic", "forwarding"))
+    for path, (text, mode) in meshunits.files(marks()).items():
+        machine.put(path, text.replace("# Written by spark-fabric", "# mine"), mode)
+    before = settled(machine)
+    ask(machine, "apply", "markers", marks())
+    ask(machine, "revert", "markers")
+    assert settled(machine) == before
+
+
+def test_units_of_ours_without_a_journal_are_removed_when_the_mesh_is_off(mesh: MeshMachine) -> None:
+    for name in [name for name in mesh.files if name.startswith("/var/lib/spark-fabric")]:
+        mesh.drop(name)
+    take(mesh)
+    ask(mesh, "apply", "markers", OFF)
+    assert not [path for path in meshunits.PATHS if mesh.exists(path)]
+    assert not [hca for hca, row in mesh.markers.items() if row["active"]]
+    assert meshunits.SERVICE not in mesh.units
+
+
+def test_our_markers_disturb_no_change_and_other_users_of_rdma_do(mesh: MeshMachine) -> None:
+    mesh.symlinks["/proc/4000/fd/3"] = "/dev/infiniband/uverbs0"
+    mesh.put("/proc/4000/cmdline", f"{meshunits.BINARY}\0--device\0{HCA}")
+    unit = f"0::/system.slice/system-dsv41.slice/dsv41-mesh-marker@{HCA}.service\n"
+    mesh.put("/proc/4000/cgroup", unit)
+    assert look.observe(mesh, OWNER)["rdma_users"] == []
+    ask(mesh, "apply", "nic", functions(4096))
+    mesh.put("/proc/4000/cgroup", "0::/user.slice\n")
+    assert look.observe(mesh, OWNER)["rdma_users"][0]["pid"] == 4000
+    assert refused(mesh, "apply", "nic", functions()).code == 9
+    assert drift(mesh, "markers")[0].startswith("process 4000: runs")
+
+
+def test_who_shares_a_device_with_a_marker_is_named(mesh: MeshMachine) -> None:
+    rows = [{"ifname": HCA, "pid": 7, "comm": "ib_send_bw"}, {"ifname": "rocep1s0f1", "pid": 8, "comm": "x"}]
+    mesh.queue_pairs = rows
+    found = markers.sharing(marks(), look.observe(mesh, OWNER, with_mesh="full"))
+    assert len(found) == 1
+    assert found[0].startswith(f"process 7 (ib_send_bw) has queue pairs on {HCA}, where every RDMA packet with UDP")
+
+
+# boots
+
+
+def test_a_boot_brings_everything_back_in_order(mesh: MeshMachine) -> None:
+    mesh.boot()
+    assert mesh.order[:4] == [f"reinit {netdev}" for netdev in (PORT, "enp1s0f1np1", ONE, TWO)]
+    assert mesh.order[4:] == ["rule 49159", "rule 49165", f"marker {HCA}", "marker roceP2p1s0f1"]
+    assert [drift(mesh, stage) for stage in STAGES] == [[], [], []]
+    assert all(ask(mesh, "apply", stage, WANTED[stage])["changed"] == [] for stage in STAGES)
+
+
+def test_a_boot_in_between_is_undone_too(machine: MeshMachine) -> None:
+    before = machine.snapshot()
+    meshed(machine)
+    machine.boot()
+    ask(machine, "revert", "undo")
+    assert machine.snapshot() == before
+
+
+def test_a_boot_that_cannot_bring_the_mesh_up_says_why(mesh: MeshMachine) -> None:
+    mesh.links[PORT]["carrier"] = False
+    mesh.boot()
+    assert not [hca for hca, row in mesh.markers.items() if row["active"]]
+    found = [line for line in drift(mesh, "markers") if line.startswith("dsv41-mesh.service")]
+    assert len(found) == 1
+    assert f"is inactive (dead): {PORT} ({PCI}): no carrier" in found[0]
+    assert "waited 120 s" in found[0]
+
+
+def test_no_marker_starts_at_a_boot_where_a_rule_cannot_be_put_in_hardware(mesh: MeshMachine) -> None:
+    mesh.not_in_hw = {49165}
+    mesh.boot()
+    assert not [hca for hca, row in mesh.markers.items() if row["active"]]
+    assert "pref 49165: rule is accepted, but not in hardware" in "\n".join(drift(mesh, "markers"))
+    mesh.not_in_hw = set()
+    up(mesh)
+    assert [drift(mesh, stage) for stage in STAGES] == [[], [], []]
+
+
+def test_a_revert_that_a_boot_interrupted_starts_no_marker(mesh: MeshMachine) -> None:
+    path = "/var/lib/spark-fabric/lab/journal.json"
+    journal = json.loads(mesh.text(path) or "")
+    journal["stages"]["forwarding"]["status"] = "reverting"
+    mesh.put(path, json.dumps(journal))
+    mesh.boot()
+    assert not [hca for hca, row in mesh.markers.items() if row["active"]]
+    assert "forwarding was being reverted" in (mesh.text(meshunits.WHY) or "")
+
+
+# looking
+
+
+def test_the_mesh_is_only_looked_at_where_there_is_one(machine: MeshMachine) -> None:
+    planes(machine)
+    assert look.observe(machine, OWNER)["mesh"] is None
+    assert look.observe(machine, OWNER, with_mesh=True)["mesh"]["functions"][PCI]["netdev"] == PORT
+    ask(machine, "apply", "nic", functions())
+    assert look.observe(machine, OWNER)["mesh"]["functions"][PCI]["reinits"] == 1
+
+
+def test_a_look_at_a_mesh_that_is_as_it_should_be_is_cheap(mesh: MeshMachine) -> None:
+    calls: Counter[str] = Counter()
+    tools = ("tc", "devlink", "ethtool", "rdma", "systemctl")
+
+    def count(argv: list[str]) -> None:
+        calls.update([argv[0]])
+
+    for tool in tools:
+        mesh.hooks[tool] = count
+    look.observe(mesh, OWNER)
+    assert calls == {"tc": 1, "devlink": 2, "ethtool": 2, "systemctl": 1}
+
+
+def test_a_tool_that_does_not_answer_is_an_error_and_no_reason_to_act(mesh: MeshMachine) -> None:
+    mesh.hooks["tc"] = lambda _: Result(127, "", "tc is not installed")
+    observed = look.observe(mesh, OWNER)
+    assert observed["mesh"] is None
+    assert observed["errors"] == ["tc qdisc show: tc is not installed"]
+    found = [judge.deviations(WANTED[stage], observed) for stage, judge in JUDGES.items()]
+    assert all(deviation.foreign for deviations in found for deviation in deviations)
