@@ -1,11 +1,13 @@
 """The program as one zip, made on the operator's side. Imports nothing of it, so that it can be loaded alone."""
 
+import contextlib
 import hashlib
 import importlib.util
 import io
 import marshal
 import os
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -24,11 +26,11 @@ def program(cache: Path) -> bytes:
     for name, source in sources.items():
         digest.update(b"%s %d\n%s" % (name.encode(), len(source), source))
     kept = cache / f"node-program-{digest.hexdigest()[:16]}-{sys.implementation.cache_tag}.zip"
-    if kept.exists():
+    with contextlib.suppress(FileNotFoundError):  # a run of other sources may be removing it right now
         return kept.read_bytes()
     data = _zip(sources)
     cache.mkdir(parents=True, exist_ok=True)
-    partial = kept.with_name(f".{kept.name}.{os.getpid()}")
+    partial = kept.with_name(f".{kept.name}.{os.getpid()}.{threading.get_ident()}")
     partial.write_bytes(data)
     partial.replace(kept)
     for old in cache.glob(f"node-program-*-{sys.implementation.cache_tag}.zip"):
