@@ -40,7 +40,7 @@ def main() -> None:
         refuse(error.report())
     for warning in found.warnings:
         pulumi.warn(warning.text())
-    for note in found.plan.notes:
+    for note in found.notes:
         pulumi.info(note.text())
 
     from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415

@@ -1,40 +1,74 @@
 """`python -m fleet`: what Pulumi has no verb for.
 
-    status [--env]      what every node is, read-only; --env: what every rank is told, and where it comes from
+    doctor [--json]     every check on every node, and what deviates, a line each; read-only
+    status [--env]      which stage of which node is as planned; --env: what every rank is told, and where it comes from
+    picture [--svg F]   nodes, ports, cables and planes, with what is wrong where; --svg: as a drawing, into a file
     cabling             which port is wired to which, found by listening; read-only, needs no address
     forget NODE         go on without a dead node: out of the state, skipped by every command
     remember NODE       the node is back: the next `up` takes it in again
+    retry [NODE …]      try again what was repaired and did not stay so
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
     import-env FILE     a stack file from the launcher's .env.tp4, which is read and never executed
 
-Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `status` or `cabling` is not all `ok`, or
-`import-env` wrote a stack file that needs correction.
+Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `doctor` has a FAIL, `status` or `cabling`
+is not all `ok`, or `import-env` wrote a stack file that needs correction. Warnings alone are 0.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fleet import stackfile, state
+from fleet import doctor, marks, stackfile, state
 from fleet.cabling import around, judge
 from fleet.discover import listen
 from fleet.environment import listing
 from fleet.import_env import import_env
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
+from fleet.picture import picture
 from fleet.plan import StackName
 from fleet.probe import probe
-from fleet.problems import ProblemsError
+from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
-from fleet.survey import local_library, look
+from fleet.survey import Survey, brought, look
+from fleet.svg import svg
 from fleet.topology import Kind
 
 OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
+
+
+def _looked(name: StackName, settings: Settings, links: Sequence[Link]) -> tuple[Survey, list[Problem]]:
+    """A look at the fleet, with the problems of what the operator brings."""
+    own = brought(settings)
+    found, problems = look(settings, name, links, own)
+    return found, [*own.problems, *problems]
+
+
+def diagnose(name: StackName, settings: Settings, links: Sequence[Link], *, as_json: bool = False) -> int:
+    """One line for each check, stage and the engine: PASS, NOTE, WARN or FAIL."""
+    found, problems = _looked(name, settings, links)
+    told = doctor.lines(found, problems)
+    code = NOT_OK if doctor.worst(told) is doctor.Word.FAIL else OK
+    print(json.dumps(doctor.as_json(found, told, code), indent=1) if as_json else doctor.text(told))
+    return code
+
+
+def draw(name: StackName, settings: Settings, links: Sequence[Link], *, file: Path | None = None) -> int:
+    """The picture with what is wrong where; into a file as a drawing."""
+    found, problems = _looked(name, settings, links)
+    wrong = marks.of(found, problems)
+    if file:
+        file.write_text(svg(found.plan, wrong))
+        print(f"{file}: {len(wrong.marks)} marks")
+    else:
+        print("\n".join([picture(found.plan, wrong.at), *([""] if wrong.marks else []), *wrong.lines()]))
+    return OK
 
 
 def status(name: StackName, settings: Settings, links: Sequence[Link], *, env: bool = False) -> int:
@@ -42,10 +76,9 @@ def status(name: StackName, settings: Settings, links: Sequence[Link], *, env: b
 
     With `env`, the ranks' resolved environments follow, secrets left out.
     """
-    library, amiss = local_library(settings)
-    found, problems = look(settings, name, links, library=library)
-    words = {"unreachable": "unreachable", "other-owner": "foreign"}
-    lines = [(words.get(one.code, "unknown"), one.path, one.text()) for one in [*amiss, *problems]]
+    found, problems = _looked(name, settings, links)
+    words = {**dict.fromkeys(("unreachable", "host-key", "login"), "unreachable"), "other-owner": "foreign"}
+    lines = [(words.get(one.code, "unknown"), one.path, one.text()) for one in problems]
     for node in found.plan.nodes:
         observed = found.seen.observed.get(node.name)
         if observed is None:
@@ -61,7 +94,7 @@ def status(name: StackName, settings: Settings, links: Sequence[Link], *, env: b
         print(f"{word:<12} {subject:<20} {text}".rstrip())
     for warning in found.warnings:
         print(f"{'warning':<12} {warning.text()}")
-    for note in found.plan.notes:
+    for note in found.notes:
         print(f"{'note':<12} {note.text()}")
     if env:
         print("\n".join(("", *listing(found.plan))))
@@ -162,6 +195,11 @@ def adopt(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     return _each(name, settings, links, [("adopt", "node", {})])
 
 
+def retry(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Let the next `up` try once more what was repaired and did not stay so."""
+    return _each(name, settings, links, [("retry", "node", {})])
+
+
 def revert(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """Put nodes back without any state: engines first, on all of them, then everything the journals hold."""
     engines: dict[str, object] = {"action": "remove", "grace": settings.engine.stop_grace}
@@ -174,20 +212,19 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True)
-    for word, nodes in (
-        ("status", None),
-        ("cabling", None),
-        ("forget", 1),
-        ("remember", 1),
-        ("adopt", "*"),
-        ("revert", "*"),
-    ):
+    looks = (("doctor", None), ("status", None), ("picture", None), ("cabling", None))
+    acts = (("forget", 1), ("remember", 1), ("retry", "*"), ("adopt", "*"), ("revert", "*"))
+    for word, nodes in (*looks, *acts):
         command = commands.add_parser(word)
         command.add_argument("-s", "--stack", required=True)
         if nodes is not None:
             command.add_argument("nodes", nargs=nodes, metavar="NODE")
-        if word == "status":
+        if word == "doctor":
+            command.add_argument("--json", action="store_true")
+        elif word == "status":
             command.add_argument("--env", action="store_true")
+        elif word == "picture":
+            command.add_argument("--svg", type=Path, metavar="FILE")
     moving = commands.add_parser("import-env")
     moving.add_argument("file", type=Path, metavar="FILE")
     moving.add_argument("-s", "--stack", help="write Pulumi.STACK.yaml; without it the terminal has it")
@@ -198,6 +235,7 @@ def parser() -> argparse.ArgumentParser:
 
 VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
     "cabling": cables,
+    "retry": retry,
     "adopt": adopt,
     "revert": revert,
 }
@@ -229,9 +267,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no node {', '.join(sorted(unknown))} in stack {options.stack}; there are {known}", file=sys.stderr)
         return USAGE
     asked = [link for link in links if link.name in wanted]
-    if options.command == "status":
-        return status(name, settings, asked, env=options.env)
-    return VERBS[options.command](name, settings, asked)
+    match options.command:
+        case "doctor":
+            return diagnose(name, settings, asked, as_json=options.json)
+        case "status":
+            return status(name, settings, asked, env=options.env)
+        case "picture":
+            return draw(name, settings, asked, file=options.svg)
+        case verb:
+            return VERBS[verb](name, settings, asked)
 
 
 if __name__ == "__main__":

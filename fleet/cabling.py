@@ -138,7 +138,8 @@ class _Judge:
                 hint = f"On {port.node}: sudo ip link set {self.wires.ports[port][0].netdev} up."
                 if down_is_problem:
                     hint += " Or name the direction in fabric.cabling: then `up` brings the port up and checks it."
-                one = Problem("port-down", place, "is down, so nobody hears it", "it up", hint)
+                code = "port-down" if down_is_problem else "port-off"
+                one = Problem(code, place, "is down, so nobody hears it", "it up", hint)
                 (self.problems if down_is_problem else self.warnings).append(one)
             elif not self.wires.has_carrier(port):
                 if partner is None or partner not in self.wires.ports or not self.wires.is_down(partner):
@@ -148,8 +149,9 @@ class _Judge:
                 seen = self.wires.errors(port) or "has carrier, but no other port of this fleet is heard on it"
                 wanted = f"{partner} there" if partner else "the other nodes there"
                 hint = "Does its cable, or its switch, lead out of this fleet?"
-                one = Problem("port-silent", place, seen, wanted, hint)
-                (self.warnings if self.holds(port) else self.problems).append(one)
+                held = self.holds(port)
+                one = Problem("port-unheard" if held else "port-silent", place, seen, wanted, hint)
+                (self.warnings if held else self.problems).append(one)
 
     def lead(self, port: Port) -> str:
         """Where a port leads, for messages; "" where nobody was heard."""

@@ -8,12 +8,13 @@ where nothing on the wire differs: the way back would be wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.facts import parse
 from fleet.plan import NodePlan, Plan
+from fleet.verdicts import Verdict, row_of
 from node import nccl, plane, relay
 from node.deviation import Deviation
 from node.digest import digest
@@ -86,7 +87,7 @@ def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
             continue
         generations[node.name] = int((seen.get("journal") or {}).get("generation") or 0)
         for stage in node.stages:
-            found = of_stage(node, stage, seen)
+            found = of_stage(node, stage, seen, plan.settings.preflight.refuse)
             if found:
                 stages[node.name, stage] = found
         gone = of_image(node, plan.settings.engine.image.ref, seen)
@@ -101,13 +102,17 @@ def deviations_of(node: NodePlan, stage: str, seen: Observed) -> list[Deviation]
     return look(dict(node.stages[stage]), dict(seen)) if look else []
 
 
-def of_stage(node: NodePlan, stage: str, seen: Observed) -> StageDrift | None:
-    """The drift of one stage of one node; None where it is as desired."""
+def of_stage(node: NodePlan, stage: str, seen: Observed, refuse: Collection[str] = ()) -> StageDrift | None:
+    """The drift of one stage of one node; None where it is as desired.
+
+    What the table has as a problem is none, and nothing with a code in `refuse`.
+    """
     desired = dict(node.stages[stage])
     record = ((seen.get("journal") or {}).get("stages") or {}).get(stage)
-    deviations = [one for one in deviations_of(node, stage, seen) if not one.foreign]  # those are problems
-    reasons = [deviation.text() for deviation in deviations]
-    disruptive = any(deviation.disruptive for deviation in deviations)
+    deviations = [(one, row_of(one, stage)) for one in deviations_of(node, stage, seen) if one.code not in refuse]
+    drift = [(one, row) for one, row in deviations if row.is_drift]
+    reasons = [deviation.text() for deviation, _ in drift]
+    disruptive = any(row.idle is Verdict.DISRUPTIVE for _, row in drift)
     off = desired.get("state") == "off"
     if record is None:
         if off and not reasons:

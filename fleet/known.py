@@ -131,6 +131,28 @@ class Levels:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """Versions of one part of the platform that are known to fail: those that begin like one of `levels`.
+
+    `unless` is a word on the kernel's command line that cures it; `why` and `cure` are sentences.
+    """
+
+    what: str
+    levels: tuple[str, ...]
+    why: str
+    cure: str
+    source: str
+    unless: str = ""
+
+
+def fault(what: str, level: str, boot_options: str = "") -> Fault | None:
+    """What is known to fail with a version of a part of the platform on a kernel that was booted with these options."""
+    cured = boot_options.split()
+    fitting = (one for one in FAULTS if one.what == what and one.unless not in cured)
+    return next((one for one in fitting if level.startswith(one.levels)), None)
+
+
 def library(sha256: str) -> Library | None:
     """The library that has this digest (64 hex digits), or looks like it; None where nothing is known about it.
 
@@ -161,5 +183,6 @@ LIBRARIES = tuple(Library(**_values(one)) for one in _RAW["libraries"])
 MARKERS = tuple(Marker(**_values(one)) for one in _RAW["markers"])
 IMAGES = tuple(Image(**_values(one)) for one in _RAW["images"])
 WEIGHTS = Weights(**_values(_RAW["weights"]))
+FAULTS = tuple(Fault(**_values(one)) for one in _RAW["faults"])
 LEVELS = tuple(Levels(**_values(one)) for one in _RAW["levels"])
 assert all(one.planes in range(len(PLANES) + 1) for one in LIBRARIES)

@@ -24,6 +24,14 @@ TYPES = {
 }
 """Pydantic's refusals of a shape: what was wanted, and what to do."""
 
+LISTED = {
+    "volumes": "/stand-in-{0}:/stand-in-{0}",
+    "setAside": "/etc/netplan/stand-in-{0}.yaml",
+    "ignore": "hostname",
+    "refuse": "hostname",
+}
+"""What stands in for a wrong entry of a list, by the list's key and with the entry's number."""
+
 LIMITS = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
 
 
@@ -149,9 +157,10 @@ def _stand_in(draft: dict[str, Any], loc: Loc, kind: str) -> None:
     if kind == "extra_forbidden":
         del holder[loc[-1]]
         return
+    stand_in: object
     match loc:
         case ("nodes",):
-            stand_in: object = []
+            stand_in = []
         case ("nodes", int(index)):
             stand_in = {"name": f"stand-in-{index}", "address": f"192.0.2.{index % 250 + 1}"}
         case ("nodes", int(index), "name"):
@@ -166,10 +175,8 @@ def _stand_in(draft: dict[str, Any], loc: Loc, kind: str) -> None:
             stand_in = "stand-in"
         case ("mesh", "marker", "sha256"):
             stand_in = "0" * 64
-        case ("engine", "volumes", int(index)):
-            stand_in = f"/stand-in-{index}:/stand-in-{index}"
-        case ("fabric", "setAside", int(index)):
-            stand_in = f"/etc/netplan/stand-in-{index}.yaml"
+        case (_, key, int(index)) if key in LISTED:
+            stand_in = LISTED[str(key)].format(index)
         case _:
             holder.pop(loc[-1], None)
             return

@@ -27,6 +27,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
@@ -85,6 +86,8 @@ class Answer:
     status: int
     result: dict[str, Any] | None
     text: str  # what the node program, or ssh, said
+    sent: float = 0.0  # between these two times of our clock, in seconds since 1970, it was answered
+    came: float = 0.0
 
     @property
     def reached(self) -> bool:
@@ -224,6 +227,7 @@ def ask(
     seconds += content.seconds if content else 0
     command = ssh_command(ssh_config(stack, link), link, seconds, verb)
     body = b"%d\n%s%s" % (len(packed), packed, json.dumps(request).encode())
+    sent = time.time()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if content:
         assert process.stdin
@@ -246,7 +250,7 @@ def ask(
         result, text = None, f"{text}\n{lines[-1][:500]}".strip()
     if process.returncode == 0 and result is None:
         return Answer(link.name, 1, None, text or "the node program gave no answer")
-    return Answer(link.name, process.returncode, result, text)
+    return Answer(link.name, process.returncode, result, text, sent, time.time())
 
 
 def _feed(stdin: IO[bytes], body: bytes, content: Content) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from fleet.on_node import Answer, Link, holder, on_all
 from fleet.plan import StackName
 
-DEADLINE_S = 12  # a dead node is known by then, and the others' facts are kept
+DEADLINE_S = 11  # a dead node is known by then, and the others' facts are kept: with Pulumi's own start below 15 s
 PATIENCE_S = 60  # for a change that somebody is just making on a node
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -22,6 +22,7 @@ class Probe:
 
     observed: Mapping[str, Mapping[str, Any]]  # node name -> the answer of the node program's `observe`
     unreachable: Mapping[str, str]  # node name -> why, in a sentence that says what to do
+    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # seconds ahead of ours: between these two
 
 
 def probe(
@@ -29,14 +30,15 @@ def probe(
     fleet_id: str,
     links: Sequence[Link],
     libraries: Mapping[str, str] = NOTHING,
+    folders: Sequence[str] = (),
     deadline: float = DEADLINE_S,
     *,
     mesh: bool = False,
 ) -> Probe:
     """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake.
 
-    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies. `mesh` asks
-    for that of a node too where there is nothing of one yet.
+    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies; `folders` are
+    those that the engine gets, on all nodes. `mesh` asks for that of a node too where there is nothing of one yet.
     """
     # Reading needs no state id: which state holds a node is one of the answers.
     owner = {"project": stack.project, "stack": stack.stack, "fleet_id": fleet_id, "state_id": "any"}
@@ -45,11 +47,21 @@ def probe(
             "owner": owner,
             "node": link.name,
             "holder": holder(),
-            "desired": {"libraries": [libraries[link.name]] if link.name in libraries else [], "mesh": mesh},
+            "desired": {
+                "libraries": [libraries[link.name]] if link.name in libraries else [],
+                "folders": list(folders),
+                "mesh": mesh,
+            },
         }
         for link in links
     }
-    return Probe(*outcomes(on_all("observe", stack.stack, list(links), requests, deadline)))
+    answers = on_all("observe", stack.stack, list(links), requests, deadline)
+    clocks = {
+        answer.node: (answer.result["time"] - answer.came, answer.result["time"] - answer.sent)
+        for answer in answers
+        if answer.result and "time" in answer.result
+    }
+    return Probe(*outcomes(answers), clocks)
 
 
 def outcomes(answers: Sequence[Answer]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -68,6 +80,7 @@ def probe_at_rest(
     fleet_id: str,
     links: Sequence[Link],
     libraries: Mapping[str, str] = NOTHING,
+    folders: Sequence[str] = (),
     patience: float = PATIENCE_S,
     *,
     mesh: bool = False,
@@ -80,7 +93,7 @@ def probe_at_rest(
     end = time.monotonic() + patience
     told: set[str] = set()
     while True:
-        seen = probe(stack, fleet_id, links, libraries, mesh=mesh)
+        seen = probe(stack, fleet_id, links, libraries, folders, mesh=mesh)
         busy = {name: observed["lock"] for name, observed in seen.observed.items() if observed.get("lock")}
         if not busy or time.monotonic() > end:
             return seen

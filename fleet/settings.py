@@ -4,6 +4,7 @@ Rules about one value are in `scalars.py`; rules between values stand here, in t
 holds them. `loading.load` is the only door.
 """
 
+import difflib
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
 from typing import Annotated
@@ -11,7 +12,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic.alias_generators import to_camel
 
-from fleet import scalars, variables
+from fleet import scalars, variables, verdicts
 from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
 from fleet.mesh.conditions import unmet
 from fleet.mesh.settings import Mesh
@@ -431,6 +432,45 @@ class Engine(_Model):
             seen.setdefault(volume.target, index)
 
 
+class Preflight(_Model):
+    """What is looked at before anything is changed."""
+
+    ignore: list[scalars.Word] = Field(
+        [],
+        description="Codes of checks that shall not stop a run, nor warn. All codes, and those that cannot be ignored: "
+        "[checks.md](checks.md).",
+    )
+    refuse: list[scalars.Word] = Field(
+        [],
+        description="Codes that shall stop a run: of warnings, or of drift that you want to look at before it is "
+        "repaired, such as `file.edited`.",
+    )
+    memory: scalars.Size | None = Field(
+        None,
+        description="Memory that is to be free on a node before the engine starts, with unit. Without it: the share "
+        "that `MEM_FRACTION_STATIC` in `engine.env` names, else 80 %, where the engine uses GPUs.",
+        json_schema_extra={"unit": "k, m, g or t"},
+    )
+
+    def rules(self) -> Iterator[Broken]:
+        """Only codes that there are, and none that must be heeded."""
+        for key, known in (("ignore", verdicts.CODES), ("refuse", verdicts.REFUSABLE)):
+            for index, code in enumerate(getattr(self, key)):
+                if code not in known:
+                    near = difflib.get_close_matches(code, known, n=1)
+                    hint = f"Did you mean {near[0]}?" if near else "docs/checks.md has all codes."
+                    yield Broken("check-unknown", (key, index), f'is "{code}"', "the code of a check", hint)
+        for index, code in enumerate(self.ignore):
+            if code in verdicts.CODES - verdicts.IGNORABLE:
+                yield Broken(
+                    "check-needed",
+                    ("ignore", index),
+                    f'is "{code}"',
+                    "a check that can be left out",
+                    "This one keeps a wrong plan from the nodes, or is drift: it is repaired.",
+                )
+
+
 class Settings(_Model):
     """The configuration of one stack, which is one fleet."""
 
@@ -445,6 +485,7 @@ class Settings(_Model):
         description="Research-only, off by default: opposite nodes of a ring of four reach each other through the "
         "neighbours' network cards.",
     )
+    preflight: Preflight = Field(Preflight(), description="What is looked at before anything is changed.")
 
     @property
     def ranks(self) -> tuple[Node, ...]:
@@ -484,6 +525,7 @@ class Settings(_Model):
         yield from (broken.under("fabric") for broken in self.fabric.rules())
         yield from (broken.under("engine") for broken in self.engine.rules())
         yield from (broken.under("mesh") for broken in self.mesh.rules())
+        yield from (broken.under("preflight") for broken in self.preflight.rules())
         for index, node in enumerate(self.nodes):
             yield from (broken.under("nodes", index, "ports") for broken in node.ports.rules())
         yield from self._unique()

@@ -18,6 +18,7 @@ from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import Facts, parse
 from fleet.image import ImageError, archive_id
 from fleet.library import Choice, read
+from fleet.look import Look, with_plan
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
@@ -26,6 +27,7 @@ from fleet.probe import Probe, probe, probe_at_rest
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
+from fleet.verdicts import judge
 
 OFFLINE = "SPARK_FABRIC_OFFLINE"  # set to 1: plan with the usual names, without any node; refuses `up`
 
@@ -42,6 +44,20 @@ class Survey:
     drift: Drift
     group: Group
     warnings: tuple[Problem, ...]
+    notes: tuple[Problem, ...] = ()
+    ignored: tuple[Problem, ...] = ()  # what preflight.ignore keeps quiet
+
+    @property
+    def ours(self) -> frozenset[str]:
+        """The nodes that answered and belong to this stack."""
+        stack, fleet_id = self.plan.stack, self.plan.settings.fleet.id
+        owners = {name: observed.get("owner") for name, observed in self.seen.observed.items()}
+        return frozenset(name for name, owner in owners.items() if owner and stack.owns(owner, fleet_id))
+
+    @property
+    def others(self) -> frozenset[str]:
+        """The nodes that answered and belong to another stack."""
+        return frozenset(name for name, observed in self.seen.observed.items() if observed.get("owner")) - self.ours
 
     def outputs(self, *, hidden: bool = False) -> dict[str, Any]:
         """What the stack shows. `hidden` leaves out what the operator set by hand in the engines' environment."""
@@ -74,6 +90,29 @@ class Refused(ProblemsError):
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Brought:
+    """What the operator brings as local files, and what speaks against it already here.
+
+    `image_id` is what the image's archive stands for, `archive` its size; `marker_size` is that of the mesh's marker.
+    Sizes are in bytes.
+    """
+
+    image_id: str | None = None
+    archive: int = 0
+    library: Choice | None = None
+    marker_size: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+def brought(settings: Settings) -> Brought:
+    """Look at the operator's local files; no node is asked."""
+    image_id, size, problems = _archived(settings)
+    library, of_library = local_library(settings)
+    marker, of_marker = _marker(settings)
+    return Brought(image_id, size, library, marker, (*problems, *of_library, *of_marker))
+
+
 def offline() -> bool:
     """Whether the operator asked for a plan without nodes."""
     return os.environ.get(OFFLINE, "") not in ("", "0")
@@ -86,17 +125,16 @@ def survey(settings: Settings, stack: StackName, *, changing: bool = False) -> S
     Raises ProblemsError with every problem of settings, and Refused with every problem of nodes and plan.
     """
     links, problems = links_of(settings, keys_needed=not offline())
-    archived, image_problems = _archived(settings)
-    library, library_problems = local_library(settings)
-    marker, marker_problems = _marker(settings)
-    problems += image_problems + library_problems + marker_problems
+    own = brought(settings)
+    problems += own.problems
     if problems:
         raise ProblemsError(problems)
     if offline():
-        plan = make(settings, None, stack, image_id=archived, library=library, marker_size=marker)
-        return Survey(plan, {link.name: link for link in links}, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings)
-    sending.remember(stack.stack, _to_be_sent(settings, library))
-    found, problems = look(settings, stack, links, archived, library, marker, changing=changing)
+        plan = make(settings, None, stack, image_id=own.image_id, library=own.library, marker_size=own.marker_size)
+        here = {link.name: link for link in links}
+        return Survey(plan, here, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings, plan.notes)
+    sending.remember(stack.stack, _to_be_sent(settings, own.library))
+    found, problems = look(settings, stack, links, own, changing=changing)
     if problems:
         raise Refused(problems, found.warnings, _deviations(found))
     return found
@@ -106,44 +144,50 @@ def look(
     settings: Settings,
     stack: StackName,
     links: Sequence[Link],
-    image_id: str | None = None,
-    library: Choice | None = None,
-    marker_size: int | None = None,
+    own: Brought = Brought(),
     *,
     changing: bool = False,
 ) -> tuple[Survey, list[Problem]]:
     """Look at every node once, and every problem. With problems, the plan is a draft that must not be applied.
 
-    `image_id` is the one that the operator's archive stands for; without it, the nodes are asked. `library` is the
-    operator's local NCCL library. `marker_size` is that of the mesh's marker, where it is a local file.
+    `own` is what the operator brings: without it, the nodes are asked for what they have.
     """
     named = {node.name: path for node in settings.ranks if (path := settings.library_on(node))}
+    folders = sorted({volume.source for volume in settings.engine.volumes if volume.source.startswith("/")})
     look_at = probe_at_rest if changing else probe
-    seen = look_at(stack, settings.fleet.id, links, named, mesh=settings.mesh.enabled)
+    seen = look_at(stack, settings.fleet.id, links, named, folders, mesh=settings.mesh.enabled)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
-    problems, warnings = preflight.before_plan(settings, stack, seen, lost_nodes(stack.stack), changing=changing)
-    doubtful = {one.path for one in problems if one.code in ("other-node", "other-owner")}
+    asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive)
+    found = preflight.before_plan(asked)
+    doubtful = {one.path for one in found if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
-    judged = cabling.Judgement(cabling.addressed(settings, facts))
+    wires = cabling.Judgement(cabling.addressed(settings, facts))
     if not seen.unreachable:  # else the run is refused in any case, and soon
-        judged = _judged(settings, stack, links, seen, facts)
+        wires = _judged(settings, stack, links, seen, facts)
     try:
-        image_id = image_id or agreed_image(settings, facts)
         plan = make(
-            settings, facts, stack, image_id=image_id, library=library, marker_size=marker_size, found=judged.ring
+            settings,
+            facts,
+            stack,
+            image_id=own.image_id or agreed_image(settings, facts),
+            library=own.library,
+            marker_size=own.marker_size,
+            found=wires.ring,
         )
     except PlanError as error:
         plan = error.draft
-        problems += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
-    problems += judged.problems
-    warnings += judged.warnings
-    more, further = preflight.check(plan, seen)
-    more += overlay.problems(plan, seen, {link.name: link for link in links})
+        found += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
+    here = {link.name: link for link in links}
+    found += [*wires.problems, *wires.warnings, *plan.warnings, *plan.notes]
+    found += preflight.check(with_plan(asked, plan))
+    if not seen.unreachable:
+        found += overlay.problems(plan, seen, here)
+    wishes = settings.preflight
+    judged = judge(found, asked.running, ignore=wishes.ignore, refuse=wishes.refuse)
     drift = of_fleet(plan, seen.observed)
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
-    warnings = [*plan.warnings, *warnings, *further]
-    here = {link.name: link for link in links}
-    return Survey(plan, here, seen, drift, group, tuple(warnings)), [*problems, *more]
+    survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored)
+    return survey, list(judged.problems)
 
 
 def _judged(
@@ -160,12 +204,9 @@ def _judged(
 
 def _deviations(found: Survey) -> list[str]:
     """The drift as text; nothing of a fleet that this stack has never been on, where all would be missing."""
-    stack, fleet_id = found.plan.stack, found.plan.settings.fleet.id
-    owners = {name: observed.get("owner") for name, observed in found.seen.observed.items()}
-    others = {name for name, owner in owners.items() if owner and not stack.owns(owner, fleet_id)}
-    if all(owner is None for name, owner in owners.items() if name not in others):
+    if not found.ours:
         return []
-    mine = {key: one for key, one in found.drift.stages.items() if one.node not in others}
+    mine = {key: one for key, one in found.drift.stages.items() if one.node not in found.others}
     return [*Drift(mine).lines(), *(f"engine: {reason}" for reason in found.group.reasons)]
 
 
@@ -182,16 +223,18 @@ def local_library(settings: Settings) -> tuple[Choice | None, list[Problem]]:
     return found, list(nccl.of_local(settings, found))
 
 
-def _archived(settings: Settings) -> tuple[str | None, list[Problem]]:
-    """The image id that the operator's archive stands for, if there is one."""
+def _archived(settings: Settings) -> tuple[str | None, int, list[Problem]]:
+    """The image id that the operator's archive stands for, and its size in bytes, if there is one."""
     image = settings.engine.image
     if image.archive is None:
-        return None, []
+        return None, 0, []
+    file = ROOT / Path(image.archive).expanduser()
     try:
-        return archive_id(ROOT / Path(image.archive).expanduser(), image.ref), []
+        return archive_id(file, image.ref), file.stat().st_size, []
     except ImageError as error:
         path = config_path(("engine", "image", "archive"))
-        return None, [Problem("image-archive", path, f"cannot be used: {error}", "an archive of `docker save`", "")]
+        wanted = "an archive of `docker save`"
+        return None, 0, [Problem("image-archive", path, f"cannot be used: {error}", wanted, "")]
 
 
 def _to_be_sent(settings: Settings, library: Choice | None) -> dict[str, Path]:

@@ -15,8 +15,8 @@ from .system import System
 Json = dict[str, Any]
 
 VERBS = (
-    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "cabling", "status", "adopt"),
-    *("mesh-up", "mesh-verify"),
+    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify"),
+    *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
 )
 
 
@@ -59,9 +59,13 @@ def _verb(argv: list[str]) -> str:
 def act(system: System, verb: str, request: Request) -> Json:
     """Do one verb; the answer. Raises `Failure`."""
     if verb == "observe":
-        wanted = request.desired
+        asked = request.desired
         return observe.observe(
-            system, request.owner, named=wanted.get("libraries") or (), with_mesh=wanted.get("mesh") or False
+            system,
+            request.owner,
+            named=asked.get("libraries") or (),
+            folders=asked.get("folders") or (),
+            with_mesh=asked.get("mesh") or False,
         )
     # Compiling these costs more time than `observe` takes.
     if verb == "status":

@@ -1,35 +1,13 @@
 """Who would be disturbed: engine containers and processes that use RDMA."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from .docker import STACK, connect
+from .holders import rdma_users
 from .request import ENGINE_ALIVE, Failure
 from .system import System
 
 RUNNING = ("running", "paused", "restarting", "removing")
-MARKERS = "dsv41-mesh-marker@"  # how the units of the mesh's markers begin
-
-
-def marker_unit(system: System, pid: int) -> str:
-    """The unit of the mesh that a process belongs to, "" where it belongs to none."""
-    group = (system.read(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
-    return next((part for part in group.replace("\n", "/").split("/") if part.startswith(MARKERS)), "")
-
-
-def rdma_users(system: System) -> list[dict[str, Any]]:
-    """The processes that hold an RDMA device open and would miss it.
-
-    A marker of the mesh is none: no data goes through it, and the mesh's own stages stop and start it.
-    """
-    found = []
-    for pid in (name for name in system.names("/proc") if name.isdigit()):
-        handles = (system.target(f"/proc/{pid}/fd/{name}") for name in system.names(f"/proc/{pid}/fd"))
-        opened = any(handle.startswith("/dev/infiniband/uverbs") for handle in handles)
-        if opened and not marker_unit(system, int(pid)):
-            command = (system.read(f"/proc/{pid}/cmdline") or b"").replace(b"\0", b" ").decode(errors="replace").strip()
-            found.append({"pid": int(pid), "command": command[:200]})
-    return found
 
 
 def reasons(system: System) -> list[str]:

@@ -38,6 +38,8 @@ def _change(system: System, verb: str, request: Request) -> Json:
             _apply(run)
         elif verb == "revert":
             _revert(run)
+        elif verb == "retry":
+            _retry(run)
         else:
             engines(run)
         return {"changed": report.changed, "notes": report.notes, "generation": run.journal.generation}
@@ -67,6 +69,18 @@ def _revert(run: Run) -> None:
     if run.request.stage not in run.journal.stages:
         run.report.note(f"nothing to revert: {run.request.stage} is not in the journal of this node")
     revert(run, run.request.stage)
+
+
+def _retry(run: Run) -> None:
+    """Forget that changes did not last: whatever undid them is gone, as the operator says."""
+    failed = [name for name, entry in run.journal.stages.items() if entry.failures]
+    for name in failed:
+        run.journal.stages[name].failures = 0
+        run.report.did(f"{name}: may be tried again")
+    if failed:
+        run.journal.save()
+    else:
+        run.report.note("nothing has failed to last here")
 
 
 def check(system: System, request: Request) -> Json:

@@ -56,11 +56,22 @@ def of_file(
         return [Deviation("file.missing", path, "is missing", "the file", disruptive=disruptive)]
     found = []
     if not same_text(observed, stage, digest, path, file["text"] or "", text):
-        found.append(Deviation("file.text", path, "has another content", "what was written", disruptive=disruptive))
+        if _edited(observed, stage, path, file["text"] or ""):
+            edited = "was edited by somebody"
+            found.append(Deviation("file.edited", path, edited, "what was written", disruptive=disruptive))
+        else:
+            found.append(Deviation("file.text", path, "has another content", "what was written", disruptive=disruptive))
     seen = f"{file['mode']} {file['uid']}:{file['gid']}"
     if seen != f"{mode} 0:0":
         found.append(Deviation("file.mode", path, f"mode and owner are {seen}", f"{mode} 0:0", disruptive=False))
     return found
+
+
+def _edited(observed: dict[str, Any], stage: str, path: str, seen: str) -> bool:
+    """Whether somebody else has changed a file of ours: it is not what a finished apply has written."""
+    entry = ((observed.get("journal") or {}).get("stages") or {}).get(stage) or {}
+    written = (entry.get("written") or {}).get(path)
+    return bool(written) and entry.get("status") == "applied" and sha256(seen.encode()) != written
 
 
 def same_text(observed: dict[str, Any], stage: str, digest: str, path: str, seen: str, text: str) -> bool:

@@ -31,7 +31,7 @@ class Docker:
         return json.loads(body)
 
     def containers(self) -> list[Json]:
-        """All containers, those of stacks with exit code and start time, sorted by name."""
+        """All containers, those of stacks with exit code, start time and process (0: none), sorted by name."""
         found = []
         for item in self.get("/containers/json?all=1"):
             labels = item.get("Labels") or {}
@@ -44,12 +44,14 @@ class Docker:
                 "exit_code": 0,
                 "started_at": "",
                 "oom_killed": False,
+                "pid": 0,
             }
             if STACK in labels:
                 state = (self.get(f"/containers/{item['Id']}/json") or {}).get("State") or {}
                 container["exit_code"] = int(state.get("ExitCode", 0))
                 container["started_at"] = str(state.get("StartedAt", ""))
                 container["oom_killed"] = bool(state.get("OOMKilled"))
+                container["pid"] = int(state.get("Pid") or 0)
             found.append(container)
         return sorted(found, key=lambda container: str(container["name"]))
 

@@ -4,8 +4,9 @@ import json
 from functools import partial
 from typing import Any
 
-from .alive import RUNNING, rdma_users
+from .alive import RUNNING
 from .docker import STACK, START, Docker, connect
+from .holders import rdma_users
 from .journal import MARK, PRIVATE
 from .request import FAILED, OTHER_OWNER, Failure
 from .transaction import Run

@@ -69,7 +69,7 @@ def _rule(rule: Json, held: Json, observed: Json) -> list[Deviation]:
         want = f"{rule['dst_mac']} for {rule['name']}: the card is another one than at planning; run up again"
         return [Deviation("forwarding.mac", rule["netdev"], f"MAC is {link['mac']}", want, True, foreign=True)]
     if not rows:
-        return [Deviation("forwarding.rule", slot(rule), "rule is missing", rule["name"], disruptive=False)]
+        return [Deviation("forwarding.rule-missing", slot(rule), "rule is missing", rule["name"], disruptive=False)]
     same = [row for row in rows if of_filter(row) == meaning(rule)]
     ours = any((one["netdev"], one["pref"]) == (rule["netdev"], rule["pref"]) for one in held.get("rules") or [])
     if len(rows) > len(same):
@@ -129,7 +129,7 @@ def _relay_table(desired: Json, observed: Json) -> list[Deviation]:
 def _route(route: Json, held: Json, observed: Json) -> list[Deviation]:
     rows = [row for row in observed["mesh"]["routes"] if row["to"] == route["to"]]
     if not rows:
-        return [Deviation("forwarding.route", route["to"], "route is missing", way(route), disruptive=False)]
+        return [Deviation("forwarding.route-missing", route["to"], "route is missing", way(route), disruptive=False)]
     different = [row for row in rows if not same_route(route, row)]
     if not different:
         return []

@@ -40,7 +40,10 @@ def folder(stack: str) -> str:
 
 @dataclass
 class Entry:
-    """One stage: what is wanted of it and what undoes it, in the order of the changes."""
+    """One stage: what is wanted of it and what undoes it, in the order of the changes.
+
+    `failures` counts how often in a row all of it was done and something of it was not there afterwards.
+    """
 
     status: str
     digest: str

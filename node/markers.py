@@ -91,7 +91,7 @@ def _binary(desired: Json, entry: Json | None, observed: Json) -> list[Deviation
         return [Deviation("markers.by-hand", meshunits.BINARY, text, want, disruptive=True, foreign=True)]
     if not int(seen["mode"], 8) & 0o100:
         seen_mode = f"has mode {seen['mode']}"
-        return [Deviation("markers.binary", meshunits.BINARY, seen_mode, "one that can be run", disruptive=False)]
+        return [Deviation("markers.binary-mode", meshunits.BINARY, seen_mode, "one that can be run", disruptive=False)]
     return []
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import devlink, meshunits, tc
-from .alive import marker_unit
 from .deviation import Deviation
 from .digest import sha256
+from .holders import marker_unit
 from .system import System
 
 STAGES = ("nic", "forwarding", "markers")

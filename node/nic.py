@@ -11,7 +11,7 @@ entry when a link goes and comes; taking the address away and giving it again br
 
 from typing import Any
 
-from . import alive, devlink, mesh
+from . import devlink, holders, mesh
 from .deviation import Deviation, of_journal
 from .digest import digest
 from .reinit import OFFLOAD, STAGE, Function, moved_to, name
@@ -128,7 +128,7 @@ def users(system: System) -> list[str]:
         found += [
             f"process {user['pid']} ({user['command']}) has {what} on {user['hca']}"
             for user in mesh.users(system, kind) or []
-            if not alive.marker_unit(system, user["pid"])
+            if not holders.marker_unit(system, user["pid"])
         ]
     shown = system.run(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"])
     if shown.ok:

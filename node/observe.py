@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from . import alive, journal, lock, mesh, nccl, netplan, nm, owner, units
+from . import holders, journal, lock, mesh, nccl, netplan, nm, owner, platform, units
 from .docker import connect
 from .request import Failure, Owner
 from .system import System
@@ -24,13 +24,15 @@ def observe(
     asking: Owner | None,
     parts: tuple[str, ...] | None = None,
     named: Iterable[str] = (),
+    folders: Iterable[str] = (),
     *,
     with_mesh: bool | str = False,
 ) -> Json:
     """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors".
 
-    `named` are paths of NCCL libraries of the operator's. All of it has the mesh only where it is wanted (`with_mesh`;
-    "full" for what is left out where all is as the journal has it), or where something of one is on the node.
+    `named` are paths of NCCL libraries of the operator's, `folders` those of other things that the engine gets. All of
+    it has the mesh only where it is wanted (`with_mesh`; "full" for what is left out where all is as the journal has
+    it), or where something of one is on the node.
     """
     sides = mesh.EVERYTHING if with_mesh == "full" else mesh.PREVIEW
     if parts is not None:
@@ -49,7 +51,9 @@ def observe(
         "forwarding": lambda: _forwarding(system),
         "nccl": lambda: {"nccl": nccl.observe(system, asking.stack if asking else None, named)},
         "docker": lambda: {"docker": _docker(system)},
-        "rdma": lambda: {"rdma_users": alive.rdma_users(system)},
+        "processes": lambda: holders.observe(system),
+        "platform": lambda: platform.observe(system),
+        "folders": lambda: {"folders": platform.folders(system, folders)},
         "mesh": lambda: {"mesh": mesh.observe(system, _stages(system, asking), sides)},
     }
     if parts is None:
@@ -200,6 +204,7 @@ def _hca(system: System, path: str) -> Json:
         "function": int(function) if function.isdigit() else None,
         "state": system.text(f"{port}/state") or "",
         "rate": system.text(f"{port}/rate") or "",
+        "firmware": system.text(f"{path}/fw_ver"),
         "gids": gids,
     }
 

@@ -44,6 +44,7 @@ class System:
 
     def __init__(self, root: str = "/") -> None:
         self.root = Path(root)
+        self._before = root.rstrip("/")  # a text is enough where there are thousands of paths
 
     def checkpoint(self, name: str) -> None:
         """Called on both sides of every change."""
@@ -99,7 +100,7 @@ class System:
     def names(self, path: str) -> list[str]:
         """The sorted names in a folder; none where there is no folder."""
         try:
-            return sorted(os.listdir(self.path(path)))
+            return sorted(os.listdir(self._before + path))
         except OSError:
             return []
 
@@ -113,7 +114,7 @@ class System:
     def target(self, path: str) -> str:
         """What a symbolic link holds, "" where there is none."""
         try:
-            return os.readlink(self.path(path))
+            return os.readlink(self._before + path)
         except OSError:
             return ""
 
@@ -124,6 +125,26 @@ class System:
     def is_folder(self, path: str) -> bool:
         """Whether there is a folder at `path`."""
         return self.path(path).is_dir()
+
+    def size(self, path: str) -> int | None:
+        """A file's size in bytes, following links; None where there is none."""
+        try:
+            return self.path(path).stat().st_size
+        except OSError:
+            return None
+
+    def space(self, path: str) -> dict[str, int] | None:
+        """What is left where `path` is: bytes, and files; 0 of 0 files where their number has no limit."""
+        try:
+            found = os.statvfs(self.path(path))
+        except OSError:
+            return None
+        return {
+            "free": found.f_bavail * found.f_frsize,
+            "total": found.f_blocks * found.f_frsize,
+            "files_free": found.f_favail,
+            "files_total": found.f_files,
+        }
 
     # changing
 

@@ -91,8 +91,6 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
             if first and stage.whole:
                 _undo_all(run, stage.name)
                 raise Failure(failure.code, *failure.lines, f"{stage.name} was taken back at once") from None
-            run.journal.stages[stage.name].failures += 1
-            run.journal.save()
             raise
         left = _read_back(run, stage, desired, before)
     _finish(run, stage, steps, left)
@@ -130,6 +128,8 @@ def _begin(run: Run, stage: Stage, desired: dict[str, Any], steps: list[Step]) -
         for operation in entry.undo:
             if operation["kind"] in ("file", sent.KIND):
                 run.system.clean(operation["key"].partition(":")[2])
+    if entry.digest != digest(desired):
+        entry.failures = 0  # of another desired state
     entry.status, entry.digest, entry.desired = APPLYING, digest(desired), desired
     for step in steps:
         if not step.key:

@@ -98,6 +98,7 @@ class Machine(System):
         self.neighbours: list[dict[str, Any]] = []
         self.silent: set[str] = set()  # addresses that answer no ping
         self.nm_running = True
+        self.free = 1 << 39  # bytes on every file system
         self.shown: dict[str, Any] = {}
         self._factory()
 
@@ -229,6 +230,12 @@ class Machine(System):
     def meta(self, path: str) -> Meta | None:
         file = self.files.get(path)
         return file and Meta(file.mode, 0, 0, file.mtime)
+
+    def size(self, path: str) -> int | None:
+        return len(self.files[path].data) if path in self.files else None
+
+    def space(self, path: str) -> dict[str, int] | None:
+        return {"free": self.free, "total": 1 << 40, "files_free": 1000, "files_total": 2000} if path else None
 
     def names(self, path: str) -> list[str]:
         inside = f"{path}/"

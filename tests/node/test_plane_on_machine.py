@@ -380,8 +380,8 @@ def test_a_port_without_carrier_fails_with_the_reason(machine: Machine) -> None:
     ask(machine, "apply", "plane0", plane())
 
 
-def test_a_change_that_does_not_stay_is_counted_and_names_what_differs(machine: Machine) -> None:
-    take(machine)
+def _small_mtu(machine: Machine) -> None:
+    """From now on somebody sets the MTU back at once."""
 
     def up(argv: list[str]) -> Result | None:
         if argv[:1] == ["ip"]:
@@ -389,11 +389,60 @@ def test_a_change_that_does_not_stay_is_counted_and_names_what_differs(machine: 
         return None
 
     machine.hooks = {"ip": up}
-    failure = refused(machine, "apply", "plane0", plane())
-    assert failure.code == 12
-    assert "enp1s0f0np0: MTU is 1500, plan wants 9000" in str(failure)
+
+
+def _tries(machine: Machine) -> tuple[int, str]:
     seen = observe.observe(machine, OWNER, ("journal",))["journal"]["stages"]["plane0"]
-    assert (seen["failures"], seen["status"]) == (1, "applying")
+    return seen["failures"], seen["status"]
+
+
+def test_a_change_that_does_not_stay_is_counted_and_names_what_differs(machine: Machine) -> None:
+    take(machine)
+    _small_mtu(machine)
+    for tries in (1, 2):
+        failure = refused(machine, "apply", "plane0", plane())
+        assert failure.code == 12
+        assert "enp1s0f0np0: MTU is 1500, plan wants 9000" in str(failure)
+        assert _tries(machine) == (tries, "applying")
+
+
+def test_tries_are_counted_anew_for_another_plan_and_once_the_operator_says_so(machine: Machine) -> None:
+    take(machine)
+    _small_mtu(machine)
+    refused(machine, "apply", "plane0", plane())
+    refused(machine, "apply", "plane0", plane())
+    refused(machine, "apply", "plane0", plane(mtu=4200))
+    assert _tries(machine) == (1, "applying")
+    assert ask(machine, "retry", "node")["changed"] == ["plane0: may be tried again"]
+    assert _tries(machine) == (0, "applying")
+    assert ask(machine, "retry", "node")["changed"] == []
+    machine.hooks = {}
+    ask(machine, "apply", "plane0", plane(mtu=4200))
+    assert _tries(machine) == (0, "applied")
+
+
+def test_a_change_that_could_not_be_made_is_no_try(machine: Machine) -> None:
+    take(machine)
+    machine.links["enp1s0f0np0"]["carrier"] = False
+    refused(machine, "apply", "plane0", plane())
+    assert _tries(machine) == (0, "applying")
+
+
+def test_an_edit_of_our_file_is_told_from_a_file_that_is_to_change(machine: Machine) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    path = plane()["file"]
+    machine.put(path, (machine.text(path) or "") + "# by hand\n", 0o600)
+
+    def codes(mtu: int) -> set[str]:
+        seen = observe.observe(machine, OWNER)
+        return {one.code for one in deviations(plane(mtu=mtu), seen) if one.subject == path}
+
+    assert codes(9000) == {"file.edited"}
+    assert codes(4200) == {"file.edited"}
+    ask(machine, "apply", "plane0", plane())
+    assert codes(9000) == set()
+    assert codes(4200) == {"file.text"}
 
 
 def test_drift_is_repaired_with_the_least_that_is_needed(machine: Machine) -> None:

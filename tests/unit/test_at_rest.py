@@ -10,8 +10,8 @@ import pytest
 from fleet import probe as looking
 from fleet.loading import load
 from fleet.plan import StackName
-from fleet.preflight import before_plan
 from fleet.probe import Probe, probe_at_rest
+from tests.unit.looks import at_first
 from tests.unit.stacks import ring
 
 STACK = StackName("spark-fabric", "test")
@@ -71,9 +71,9 @@ def test_a_change_that_does_not_end_is_reported_after_a_while(looks: Looks) -> N
 
 def test_a_busy_node_stops_a_run_that_changes_something_and_no_other() -> None:
     settings, found = load(ring(4)), seen(busy=True)
-    problems, _ = before_plan(settings, STACK, found, changing=True)
+    problems = at_first(settings, STACK, found, changing=True).problems
     assert [(one.code, one.path) for one in problems] == [("busy", "spark2")]
     assert "ann@desk (pid 7) (process 812 there)" in problems[0].text()
-    problems, warnings = before_plan(settings, STACK, found)
-    assert problems == []
-    assert [one.code for one in warnings] == ["busy"]
+    judged = at_first(settings, STACK, found)
+    assert judged.problems == ()
+    assert [one.code for one in judged.warnings] == ["at-work"]

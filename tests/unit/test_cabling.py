@@ -187,7 +187,7 @@ def test_a_port_that_is_down_is_a_warning_where_the_cables_are_known() -> None:
     wires, down = heard.ring(*FOUR), ["spark1:f0"]
     for found in (judged(said("ring"), wires, down=down), judged(load(ring()), wires, applied(ring()), down=down)):
         assert found.problems == ()
-        assert codes(found.warnings) == [("port-down", "spark1 f0 (enp1s0f0np0, enP2p1s0f0np0)")]
+        assert codes(found.warnings) == [("port-off", "spark1 f0 (enp1s0f0np0, enP2p1s0f0np0)")]
         assert found.ring in (None, usual(4))
 
 
@@ -208,7 +208,7 @@ def test_a_cable_that_leads_out_of_the_fleet_is_told() -> None:
 def test_silence_on_a_port_that_holds_its_address_is_a_warning() -> None:
     found = with_stranger(load(ring()), applied(ring()))
     assert found.problems == ()
-    assert [one.code for one in found.warnings] == ["port-silent", "port-silent"]
+    assert [one.code for one in found.warnings] == ["port-unheard", "port-unheard"]
     assert found.ring == usual(4)
 
 

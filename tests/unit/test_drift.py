@@ -63,8 +63,8 @@ def journaled(plan: Plan, **changes: dict[str, Any]) -> Raw:
     return raw
 
 
-def mtu(*, disruptive: bool = True) -> Deviation:
-    return Deviation("link.mtu", "enp1s0f0np0", "MTU is 1500", "9000", disruptive)
+def mtu() -> Deviation:
+    return Deviation("link.mtu", "enp1s0f0np0", "MTU is 1500", "9000", disruptive=True)
 
 
 # Stages
@@ -105,7 +105,7 @@ def test_a_deviation_is_told_with_the_stage_that_repairs_it(plan: Plan, deviatin
 
 
 def test_what_an_engine_does_not_feel_stops_none(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
-    deviating["plane1"] = [mtu(disruptive=False)]
+    deviating["plane1"] = [Deviation("link.arp", "enp1s0f0np0", "arp_ignore is 0", "1", disruptive=False)]
     found = of_fleet(plan, journaled(plan))
     assert found.disruptive() is None
     assert found.fabric() is not None

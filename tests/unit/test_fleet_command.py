@@ -168,6 +168,18 @@ def test_only_nodes_with_the_stacks_mark_are_touched(
     assert SILENT in err
 
 
+def test_another_try_is_granted_on_the_nodes_that_are_named_ours(
+    settings: Settings, links: list[Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed(monkeypatch, marked())
+    calls = asked(monkeypatch)
+    assert fleet.retry(NAME, settings, links) == fleet.OK
+    assert [(verb, node, request["stage"]) for verb, node, request in calls] == [
+        ("retry", "spark1", "node"),
+        ("retry", "spark3", "node"),
+    ]
+
+
 def test_all_engines_go_before_any_node_is_put_back(
     settings: Settings, links: list[Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet import known
+from fleet import known, levels
 from fleet.known import Image, Library, Marker, Patch, Status
 
 ROOT = Path(__file__).parents[2]
@@ -66,9 +66,30 @@ def test_no_digest_stands_for_two_things() -> None:
 
 def test_everything_says_who_recorded_it_and_why() -> None:
     recorded = [one.source for one in JUDGED] + [one.source for one in known.LEVELS]
+    recorded += [one.source for one in known.FAULTS]
     for source in "; ".join([*recorded, known.NCCL.source, known.WEIGHTS.source]).split("; "):
         assert re.split(r"[ ,]", source)[0] in known.SOURCES, source
-    assert all(one.why.endswith(".") for one in JUDGED)
+    assert all(one.why.endswith(".") for one in (*JUDGED, *known.FAULTS))
+
+
+@pytest.mark.parametrize(
+    ("what", "level", "options", "fails"),
+    [
+        ("Kernel", "7.0.0-1019-nvidia", "quiet", True),
+        ("Kernel", "7.0.0-1019-nvidia", "quiet kho=off", False),
+        ("Kernel", "7.0.0-1019-nvidia", "kho=offset", True),
+        ("Kernel", "7.0.0-31-generic", "", True),
+        ("Kernel", "6.17.0-1031-nvidia", "", False),
+        ("Docker", "7.0.0-1019-nvidia", "", False),
+    ],
+)
+def test_a_version_that_fails_is_known_unless_it_was_cured(what: str, level: str, options: str, fails: bool) -> None:
+    assert (known.fault(what, level, options) is not None) == fails
+
+
+def test_a_fault_is_about_a_part_that_is_compared() -> None:
+    assert {fault.what for fault in known.FAULTS} <= {level.what for level in known.LEVELS}
+    assert set(levels.PARTS) <= {level.what for level in known.LEVELS}
 
 
 def test_a_library_cannot_run_a_ring_exactly_where_it_is_called_insufficient() -> None:

@@ -12,12 +12,12 @@ from fleet import on_node, overlay, survey
 from fleet.loading import load
 from fleet.on_node import Link
 from fleet.plan import StackName
-from fleet.preflight import before_plan
 from fleet.probe import Probe, probe
 from fleet.problems import Problem
 from fleet.survey import Refused, Survey, look
 from tests.unit import fakes, heard, observed
 from tests.unit.fakes import link
+from tests.unit.looks import at_first
 from tests.unit.stacks import changed, ring
 
 STACK = StackName("spark-fabric", "test")
@@ -89,8 +89,8 @@ def test_a_silent_node_is_told_once_and_the_others_are_judged(raw: Raw, monkeypa
     _, problems = looked(raw, monkeypatch, "spark3")
     assert codes(problems) == [
         ("unreachable", "spark3 (nvidia@192.168.1.13:22)"),
-        ("image-missing", "spark2"),
         ("docker", "spark4"),
+        ("image-missing", "spark2"),
     ]
     assert problems[0].text() == (
         "spark3 (nvidia@192.168.1.13:22): No route to host, wanted an answer. Is it on? To go on without it: forget"
@@ -144,7 +144,8 @@ def test_a_container_of_another_stack_with_our_name_is_refused(raw: Raw, monkeyp
 
 
 def before(raw: Raw, *, lost: tuple[str, ...] = (), size: int = 4) -> tuple[list[Problem], list[Problem]]:
-    return before_plan(load(ring(size)), STACK, Probe(raw, {}), lost)
+    judged = at_first(load(ring(size)), STACK, Probe(raw, {}), lost)
+    return list(judged.problems), list(judged.warnings)
 
 
 def test_a_member_that_vanished_at_once_is_missed(raw: Raw) -> None:
@@ -185,7 +186,7 @@ def test_what_is_only_odd_is_a_warning(raw: Raw) -> None:
     raw["spark2"]["lock"] = {"holder": "ann@desk (pid 7)", "pid": 7, "since": 0}
     problems, warnings = before(raw)
     assert problems == []
-    assert [(one.code, one.path) for one in warnings] == [("hostname", "spark1"), ("busy", "spark2")]
+    assert [(one.code, one.path) for one in warnings] == [("hostname", "spark1"), ("at-work", "spark2")]
     assert "ann@desk (pid 7)" in warnings[1].text()
 
 

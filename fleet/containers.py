@@ -1,0 +1,107 @@
+"""Checks of what the engine's containers need on the nodes: docker, the image, the name, folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleet.facts import parse
+from fleet.look import Planned
+from fleet.problems import Problem, config_path
+from fleet.settings import Volume
+
+ENGRAM = "/engram"
+"""Where the engine looks for its packed engram: `engram-l<layer>-r<rank>of<ranks>.bin`, two layers."""
+
+LAYERS = (1, 14)
+PACKING = 50 << 30  # bytes that the engine needs there to pack it
+
+
+def docker(look: Planned) -> Iterator[Problem]:
+    """Daemons that do not answer, and users whom they shut out: containers are made over ssh, without sudo."""
+    for node, observed in look.ranks:
+        seen = observed.get("docker")
+        if seen is None:
+            hint = "sudo systemctl start docker"
+            yield Problem("docker", node.name, "docker does not answer", "a running daemon", hint)
+        elif user := seen.get("shut_out"):
+            said, wanted = f"{user} may not use docker there", f"{user} in the group docker"
+            yield Problem("docker-rights", node.name, said, wanted, f"On {node.name}: sudo usermod -aG docker {user}")
+
+
+def image(look: Planned) -> Iterator[Problem]:
+    """Nodes without the image, or with another one, where nobody brings an archive."""
+    wanted = look.settings.engine.image
+    if wanted.archive is not None:
+        return
+    ids: dict[str, list[str]] = {}
+    for node, observed in look.ranks:
+        if observed.get("docker") is None:
+            continue  # said already
+        found = parse(observed).images.get(wanted.ref)
+        if found:
+            ids.setdefault(found, []).append(node.name)
+        else:
+            yield Problem(
+                "image-missing",
+                node.name,
+                f"has no image {wanted.ref}",
+                "the same image as on the other nodes",
+                "Load it with `docker load` from one archive on every node, or set engine.image.archive.",
+            )
+    if len(ids) > 1:
+        listing = "; ".join(f"{identity[7:19]} on {', '.join(names)}" for identity, names in ids.items())
+        yield Problem(
+            "image-ids",
+            config_path(("engine", "image")),
+            f"{wanted.ref} is not the same image everywhere: {listing}",
+            "one image id",
+            "Load the same archive on every node: images built or imported per node differ.",
+        )
+
+
+def names(look: Planned) -> Iterator[Problem]:
+    """Containers of others that have our name."""
+    assert look.plan
+    for node, observed in look.ranks:
+        for container in (observed.get("docker") or {}).get("containers") or []:
+            ours = container["labels"].get("spark-fabric.stack") == look.plan.label
+            if node.container and container["name"] == node.container.name and not ours:
+                yield Problem(
+                    "container-name",
+                    node.name,
+                    f"has a container {container['name']} that is not this stack's",
+                    "the name free",
+                    "Remove or rename it, or set engine.name.",
+                )
+
+
+def folders(look: Planned) -> Iterator[Problem]:
+    """Folders that docker would make, empty and owned by root."""
+    for node, observed in look.ranks:
+        seen = observed.get("folders") or {}
+        for volume in look.settings.engine.volumes:
+            found = seen.get(volume.source)
+            if found and not found["there"]:
+                hint = "Make it, or correct engine.volumes: docker would make an empty one."
+                yield Problem("volume-missing", f"{node.name} {volume.source}", "is not there", "that folder", hint)
+
+
+def engram(look: Planned) -> Iterator[Problem]:
+    """Nodes whose rank would pack its engram first, and those that have no room for it."""
+    size = len(look.settings.ranks)
+    mounted = next((volume for volume in look.settings.engine.volumes if volume.target == ENGRAM), None)
+    for node, observed in look.ranks:
+        found = (observed.get("folders") or {}).get(mounted.source) if isinstance(mounted, Volume) else None
+        if not mounted or not found or not found["there"]:
+            continue
+        needed = [f"engram-l{layer}-r{node.rank}of{size}.bin" for layer in LAYERS]
+        missing = [name for name in needed if not found["files"].get(name)]
+        if not missing:
+            continue
+        path, seen = f"{node.name} {mounted.source}", f"holds no {' and no '.join(missing)}"
+        hint = "The engine packs it at its first start, which takes long."
+        yield Problem("engram-missing", path, seen, "the packed engram of its rank", hint)
+        space = found["space"]
+        if space and space["free"] < PACKING:
+            left = f"has {space['free'] / (1 << 30):.1f} GiB left"
+            yield Problem("engram-space", path, left, f"{PACKING >> 30} GiB to pack the engram", "Make room there.")
