@@ -64,7 +64,7 @@ def sysfs(root: Path, node: str) -> Path:
     return root
 
 
-def call(root: Path, node: str, run: str = "1", seconds: float = 0.8) -> str:
+def call(root: Path, node: str, run: str = "1", seconds: float = 2.0) -> str:
     """The shell command that lets a node listen; its answer goes to a file."""
     words = [sys.executable, "-c", LISTEN, str(sysfs(root / node, node)), node, run, str(seconds)]
     return f"{shlex.join(words)} >{root}/{node}.json &\n"
@@ -124,7 +124,7 @@ def test_a_port_that_is_down_is_told_and_heard_by_nobody(tmp_path: Path) -> None
 
 @real
 def test_who_speaks_of_another_run_is_not_heard(tmp_path: Path) -> None:
-    found = listening(tmp_path, before=call(tmp_path, "b", run="2", seconds=2), nodes="a")
+    found = listening(tmp_path, before=call(tmp_path, "b", run="2", seconds=4), nodes="a")
     assert names(found["a"][0]) == ["a a2"]
 
 

@@ -98,7 +98,7 @@ def test_the_lock_is_free_again_when_its_process_is_killed(tmp_path: Path) -> No
             time.sleep(30)
         os._exit(0)
     end = time.monotonic() + 5
-    while lock.observe(system) is None and time.monotonic() < end:
+    while (lock.observe(system) or {"pid": 0})["pid"] != child and time.monotonic() < end:
         time.sleep(0.01)
     seen = lock.observe(system)
     assert seen is not None
