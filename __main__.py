@@ -45,9 +45,10 @@ def main() -> None:
 
     from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415
 
-    Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group))
+    cluster = Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group))
     for name, value in found.outputs(hidden=holds_secret("engine")).items():
         pulumi.export(name, value)
+    pulumi.export("proof", cluster.proof)
 
 
 main()

@@ -13,10 +13,13 @@ from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fl
 from components.image import image_on
 from components.nccl import library_on
 from components.node import Node, NodeArgs
+from components.proof import Proof, ProofArgs
 from components.remote import ON_NODE, Owner, digest_only, on_nodes
 from fleet.drift import Drift, Group
+from fleet.expected import asked
 from fleet.on_node import Link
 from fleet.plan import Plan
+from fleet.prove import last_failure
 
 # Printed once, kept in the state: tells this state's nodes from those of another state with the same names.
 NEW_STATE_ID = "exec python3 -IS -c 'import uuid; print(uuid.uuid4())'"
@@ -106,4 +109,16 @@ class Cluster(pulumi.ComponentResource):
             for node in plan.nodes
         ]
         self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, libraries), here)
+        self.proof: pulumi.Input[str] = "off"
+        if plan.settings.proof.enabled:
+            start = args.group.start
+            proof = ProofArgs(
+                [links[node.name] for node in plan.ranks],
+                owner,
+                asked(plan, start),
+                last_failure(plan.stack.stack, start),
+                self.engine.health,
+                [standstill, self.engine.gate],
+            )
+            self.proof = Proof("proofs", proof, here).text
         self.register_outputs({})

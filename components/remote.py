@@ -97,6 +97,22 @@ def digest_only(
     )
 
 
+def judgement(
+    name: str, text: str, of: local.Command, replace_with: Sequence[pulumi.Resource], parent: pulumi.Resource
+) -> local.Command:
+    """A resource that judges what another one has printed, on this machine; it fails where that must not be so."""
+    return local.Command(
+        name,
+        create=text,
+        update=text,
+        stdin=of.stdout,
+        opts=pulumi.ResourceOptions.merge(
+            _options(None, None),
+            pulumi.ResourceOptions(parent=parent, depends_on=[of], replace_with=list(replace_with)),
+        ),
+    )
+
+
 def stage(
     name: str,
     link: Link,

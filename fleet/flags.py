@@ -13,6 +13,9 @@ from fleet.variables import expert_share
 
 MODEL = "/models/DeepSeek-V4.1-Flash"
 
+LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
+"""What has NCCL tell which devices it uses: its lines about routing are of the subsystem NET."""
+
 
 class Source(StrEnum):
     """Where a value comes from; an override wins over all others, and only a profile's or a default can have one."""
@@ -76,6 +79,8 @@ def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str,
         flags[name] = Flag(value, Source.DEFAULT)
     for name, (value, layer) in settings.ground.profile_values().items():
         flags[name] = Flag(value, Source.PROFILE, layer)
+    if settings.proof.logs:
+        flags |= {name: Flag(value, Source.SETTING, "proof.logs") for name, value in LOUD.items()}
     flags["NCCL_IB_HCA"] = Flag(exact(devices.hcas, devices.all_hcas), Source.TOPOLOGY)
     flags["NCCL_IB_GID_INDEX"] = devices.gid
     if settings.fabric.topology is Kind.RING:

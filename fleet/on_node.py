@@ -42,7 +42,17 @@ from node.pack import program
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
 UNREACHABLE = 255
-LIMITS_S = {"observe": 10, "verify": 60, "mesh-verify": 60, "cabling": 15, "status": 15}  # there; all else: DEFAULT_S
+# On the node; everything else has DEFAULT_S.
+LIMITS_S = {
+    "observe": 10,
+    "verify": 60,
+    "mesh-verify": 60,
+    "cabling": 15,
+    "status": 15,
+    "counters": 10,
+    "load": 630,
+    "loaded": 60,
+}
 DEFAULT_S = 180
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15

@@ -1,5 +1,6 @@
 """The engine's profiles: what `profiles.toml` says, as frozen values."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,55 @@ class LeftOut:
     why: str
 
 
+@dataclass(frozen=True)
+class Line:
+    """What a rank prints while it starts, or must not print, where certain variables are set.
+
+    `text` is for people and has `{NAME}` where a variable's value stands; `pattern` is a regular expression instead.
+    `level` is the subsystem of NCCL that prints it, None for the engine's own lines.
+    """
+
+    name: str
+    place: Place
+    needs: tuple[str, ...]
+    head_only: bool
+    text: str | None
+    pattern: str | None
+    never: bool
+    level: str | None
+    source: str
+
+    def in_force(self, env: Mapping[str, str], *, head: bool) -> bool:
+        """Whether a rank with these variables is to be asked for it."""
+        return (head or not self.head_only) and all(_has(env, need) for need in self.needs)
+
+    def expected(self, env: Mapping[str, str], hcas: int) -> tuple[str, str]:
+        """The line as it is shown, and its regular expression, for a rank with so many RDMA devices."""
+        if self.pattern is not None:
+            return self.pattern, self.pattern
+        assert self.text is not None
+        text = self.text.format_map({**env, "HCAS": str(hcas)})
+        return text, re.escape(text)
+
+    def printed(self, env: Mapping[str, str]) -> bool:
+        """Whether NCCL prints it with these variables, if there is anything to print."""
+        if self.level is None:
+            return True
+        names = env.get("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV").upper()
+        listed = {"ALL", self.level} & set(names.lstrip("^").split(","))
+        return env.get("NCCL_DEBUG", "").upper() in ("INFO", "TRACE") and bool(listed) != names.startswith("^")
+
+
+def _has(env: Mapping[str, str], need: str) -> bool:
+    name, wanted, value = need.partition("=")
+    return env.get(name) == value if wanted else env.get(name, "0") not in ("", "0")
+
+
+def lines_for(kind: Kind, planes: int) -> Iterator[Line]:
+    """The lines of a fabric."""
+    return (line for line in LINES if line.place.covers(kind, planes))
+
+
 def layers_for(kind: Kind, planes: int, *, mesh: bool = False) -> Iterator[Layer]:
     """The layers of a fabric, the winning ones last."""
     return (layer for layer in LAYERS if layer.place.covers(kind, planes, mesh=mesh))
@@ -81,7 +131,25 @@ def rules_for(kind: Kind, planes: int, library: LibraryMode | None = None, *, me
     return (rule for rule in RULES if rule.place.covers(kind, planes, library, mesh=mesh))
 
 
-def _read(path: Path) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOut, ...], Mapping[str, str]]:
+def _line(raw: Mapping[str, Any]) -> Line:
+    assert raw.get("ranks", "head") == "head"
+    assert len(raw.keys() & {"text", "pattern", "never"}) == 1
+    return Line(
+        name=raw["name"],
+        place=_place(raw),
+        needs=tuple(raw.get("needs", ())),
+        head_only="ranks" in raw,
+        text=raw.get("text"),
+        pattern=raw.get("pattern", raw.get("never")),
+        never="never" in raw,
+        level=raw.get("level"),
+        source=raw["from"],
+    )
+
+
+def _read(
+    path: Path,
+) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOut, ...], tuple[Line, ...], Mapping[str, str]]:
     raw = tomllib.loads(path.read_text())
     return (
         tuple(Layer(one["name"], _place(one), one["from"], one["values"]) for one in raw["layers"]),
@@ -91,6 +159,7 @@ def _read(path: Path) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOu
             for name in one["names"]
         ),
         tuple(LeftOut(name, _place(one), one["why"]) for one in raw["left-out"] for name in one["names"]),
+        tuple(_line(one) for one in raw["lines"]),
         raw["sources"],
     )
 
@@ -103,4 +172,4 @@ def _place(raw: Mapping[str, Any]) -> Place:
     return place
 
 
-LAYERS, RULES, LEFT_OUT, SOURCES = _read(Path(__file__).with_name("profiles.toml"))
+LAYERS, RULES, LEFT_OUT, LINES, SOURCES = _read(Path(__file__).with_name("profiles.toml"))

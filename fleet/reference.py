@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fleet import profiles
+from fleet import profiles, scalars
 from fleet.catalogue import inner_model
 from fleet.problems import NAMESPACE
 from fleet.settings import OWNED_ENV, Settings
@@ -183,7 +183,7 @@ def _shown(default: Any, field: FieldInfo) -> str:
         return "`on`" if default else "`off`"
     extra = field.json_schema_extra
     if isinstance(extra, dict) and "," in str(extra["unit"]):
-        return f"`{default >> 30}g`"
+        return f"`{scalars.megabytes(default)}`"
     return f"`{default}`"
 
 

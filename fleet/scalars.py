@@ -11,7 +11,7 @@ from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints, WrapSerializer
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, StringConstraints
 from pydantic_core import PydanticCustomError
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -212,7 +212,8 @@ def choice(enum: type[StrEnum]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _megabytes(size: int, _: object) -> str:
+def megabytes(size: int) -> str:
+    """A size as it is written in the config."""
     for shift, unit in ((30, "g"), (20, "m")):
         if size % (1 << shift) == 0:
             return f"{size >> shift}{unit}"
@@ -266,7 +267,7 @@ Address = Annotated[IPv4Address, BeforeValidator(_address)]
 Listen = Annotated[IPv4Address, BeforeValidator(_listen)]
 Pool = Annotated[IPv4Network, BeforeValidator(_pool)]
 HostKey = Annotated[str, BeforeValidator(_host_key)]
-Size = Annotated[int, BeforeValidator(_size), WrapSerializer(_megabytes)]
+Size = Annotated[int, BeforeValidator(_size), PlainSerializer(megabytes)]
 Path = Annotated[str, BeforeValidator(_path)]
 Word = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S+$")]
 GpuChoice = Annotated[Gpus, BeforeValidator(_gpus)]

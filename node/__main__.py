@@ -17,6 +17,7 @@ Json = dict[str, Any]
 VERBS = (
     *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify"),
     *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
+    *("counters", "load", "loaded"),
 )
 
 
@@ -92,6 +93,18 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .meshverify import verify as verify_mesh  # noqa: PLC0415
 
         return verify_mesh(system, request.node or "this node", request.desired)
+    if verb == "counters":
+        from .counters import counters  # noqa: PLC0415
+
+        return counters(system, request.desired)
+    if verb == "load":
+        from .load import load  # noqa: PLC0415
+
+        return load(system, request.owner, request.desired)
+    if verb == "loaded":
+        from .loaded import loaded  # noqa: PLC0415
+
+        return loaded(system, request.owner, request.desired)
     from . import changes  # noqa: PLC0415
 
     if verb == "check":

@@ -96,7 +96,10 @@ def test_a_broken_group_replaces_the_gate_and_not_the_standstill(register: Regis
     assert found["gate"].inputs["triggers"] == [reason]
     assert found["gate"].ignored == {"update"}
     assert found["gate"].trigger == graph["gate"].trigger
-    assert changed_commands(found, graph) == {"stop", "gate", "halt", *(one.name for one in graph.of(CONTAINER))}
+    assert changed_commands(found, graph) == {
+        *("stop", "gate", "halt", "proof"),
+        *(one.name for one in graph.of(CONTAINER)),
+    }
 
 
 def test_every_start_of_the_group_has_a_name_of_its_own(register: Register) -> None:

@@ -27,6 +27,8 @@ def test_each_resource_waits_for_the_nearest_stage_only(graph: Graph) -> None:
         "gate": every("nccl"),
         "halt": every("engine"),
         "health": {"halt"},
+        "proof": {"health"},
+        "proven": {"proof"},
     }
     for name in NAMES:
         chain = ["standstill", f"{name}-undo", f"{name}-node"], ["fabric-staged"]
@@ -92,12 +94,13 @@ def test_what_follows_from_settings_is_known_in_the_first_preview(register: Regi
     preview = register(preview=True)
     for one in preview.managed:
         unknown = {key for key, value in graph[one.name].inputs.items() if one.inputs.get(key) != value}
-        assert unknown <= {"environment"}, one.name  # it holds the state id
+        expected = {"stdin"} if one.name == "proven" else {"environment"}  # what was measured; the state id
+        assert unknown <= expected, one.name
 
 
 def test_resources_of_a_node_carry_its_name(graph: Graph) -> None:
     fleet_wide = {"state-id", "stop", "standstill", "fabric-staged", "fabric-verified", "gate", "halt", "health"}
-    fleet_wide |= {"cluster", "engine"}
+    fleet_wide |= {"cluster", "engine", "proofs", "proof", "proven"}
     for one in graph.all:
         assert one.name in fleet_wide or one.name.split("-")[0] in NAMES, one.name
     assert len({one.name for one in graph.all}) == len(graph.all)

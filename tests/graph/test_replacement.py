@@ -49,11 +49,11 @@ def test_another_machine_behind_the_same_name_replaces_the_standstill() -> None:
     assert planned(ring(), machines={"spark2": "f" * 32}).standstill != planned(ring()).standstill
 
 
-def test_the_standstill_takes_gate_containers_halt_and_health_along(graph: Graph) -> None:
+def test_the_standstill_takes_gate_containers_and_what_follows_them_along(graph: Graph) -> None:
     """`replace_with` is not transitive: each names every upstream that takes it along."""
     containers = [one.name for one in graph.of(CONTAINER)]
     expected: dict[str, set[str]] = {"gate": {"standstill"}}
-    expected |= {name: {"standstill", "gate"} for name in ("halt", "health", *containers)}
+    expected |= {name: {"standstill", "gate"} for name in ("halt", "health", "proof", "proven", *containers)}
     assert {one.name: one.replace_with for one in graph.managed if one.replace_with} == expected
 
 
@@ -117,7 +117,7 @@ def test_a_leaving_node_keeps_its_stages_and_loses_its_container(register: Regis
 
     assert "spark3" in named("gate")  # which clears its container away
     assert "spark3" in named("fabric-staged")
-    for resource in ("halt", "health", "fabric-verified"):
+    for resource in ("halt", "health", "proof", "fabric-verified"):
         assert "spark3" not in named(resource)
 
 
