@@ -1,5 +1,6 @@
 """The resolved environments against the launcher's lists, and against the fabric that they are for."""
 
+import re
 from collections.abc import Iterator
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -85,6 +86,32 @@ def test_every_value_of_a_profile_says_from_where_it_is() -> None:
     for layer in profiles.LAYERS:
         assert layer.source.split(",")[0] in profiles.SOURCES
         assert all(value for value in layer.values.values()), layer.name
+
+
+def test_every_line_says_from_where_it_is_and_names_no_variable_that_it_does_not_need() -> None:
+    assert len({line.name for line in profiles.LINES}) == len(profiles.LINES)
+    always = {"NNODES", "NODE_RANK", "NCCL_IB_GID_INDEX", "HCAS"}
+    for line in profiles.LINES:
+        assert line.source.split(",")[0] in profiles.SOURCES
+        needed = {need.partition("=")[0] for need in line.needs}
+        assert set(re.findall(r"{(\w+)}", line.text or "")) <= needed | always, line.name
+
+
+@pytest.mark.parametrize(
+    ("env", "printed"),
+    [
+        ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}, {"INIT", "ENV", "NET"}),
+        ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV"}, {"INIT", "ENV"}),
+        ({"NCCL_DEBUG": "TRACE", "NCCL_DEBUG_SUBSYS": "ALL"}, {"INIT", "ENV", "NET"}),
+        ({"NCCL_DEBUG": "info", "NCCL_DEBUG_SUBSYS": "^NET"}, {"INIT", "ENV"}),
+        ({"NCCL_DEBUG": "INFO"}, {"INIT", "ENV"}),
+        ({"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}, set()),
+        ({}, set()),
+    ],
+)
+def test_a_line_is_printed_at_the_level_of_its_subsystem(env: dict[str, str], printed: set[str]) -> None:
+    for line in profiles.LINES:
+        assert line.printed(env) == (line.level is None or line.level in printed), line.name
 
 
 def test_a_profile_obeys_its_own_rules() -> None:
