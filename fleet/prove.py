@@ -167,8 +167,9 @@ def main() -> int:
     if sys.argv[1:] == ["verdict"]:
         return verdict()
     owner = json.loads(os.environ["FLEET_OWNER"])
-    desired: dict[str, Json] = json.load(sys.stdin)
-    links = [link for link in on_node.links_of_command(owner["stack"]) if link.name in desired]
+    asked: dict[str, Json] = json.load(sys.stdin)
+    links = [link for link in on_node.links_of_command(owner["stack"]) if link.name in asked]
+    desired = {link.name: asked[link.name] for link in links}
     try:
         found = measure(Fleet(owner, links), desired)
     except NotMeasured as error:

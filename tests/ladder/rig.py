@@ -100,6 +100,7 @@ class Rig:
             },
             "fleet": {"id": "tests"},
             "fabric": {"topology": topology},
+            "proof": {"enabled": False},  # it takes seconds; whoever is about it switches it on
             "engine": {
                 "image": image,
                 "gpus": "off",

@@ -19,6 +19,7 @@ def test_a_stack_comes_up_changes_in_order_and_leaves_no_trace(
 ) -> None:
     lab: api.Handle = request.getfixturevalue(f"{topology}_lab")
     rig = new_rig(lab, f"life-{topology}", topology)
+    rig.config["proof"] = {"minimum": "1m"}
     with rig.leaving_no_trace(), watching(lab) as witness:
         since = time.time_ns()
         rig.up()
@@ -49,7 +50,9 @@ def test_a_stack_comes_up_changes_in_order_and_leaves_no_trace(
 def assert_order_of_a_disruptive_change(done: Operations, nodes: list[str]) -> None:
     """All ranks stop, then go, then the standstill; stages change in place; the group starts anew, its head last."""
     head, *workers = (f"{node}-engine" for node in nodes)
-    gone: list[Key] = [("delete-replaced", name) for name in ("health", "halt", head, *workers, "gate")]
+    gone: list[Key] = [
+        ("delete-replaced", name) for name in ("proven", "proof", "health", "halt", head, *workers, "gate")
+    ]
     planes = {node: [("update", f"{node}-{plane}") for plane in ("plane0", "plane1")] for node in nodes}
     done.assert_exactly(
         [("delete-replaced", "stop")],
@@ -65,6 +68,8 @@ def assert_order_of_a_disruptive_change(done: Operations, nodes: list[str]) -> N
         [("create-replacement", head)],
         [("create-replacement", "halt")],
         [("create-replacement", "health")],
+        [("create-replacement", "proof")],
+        [("create-replacement", "proven")],
     )
     for chain in planes.values():
         done.assert_chain(*chain)
