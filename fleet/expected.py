@@ -11,9 +11,10 @@ from fleet.plan import NodePlan, Plan
 from fleet.settings import EVERYWHERE
 from fleet.topology import Kind
 from fleet.variables import COUNT, EXTENDED, MOST, STOCK_CAP
+from node import elf
 
 PRESERVE = "NCCL_IB_PRESERVE_PCI_DOMAIN"
-KNOWN_BY = {EXTENDED: "EXTENDED_IPV4_GIDS", PRESERVE: "PRESERVE_PCI_DOMAIN"}
+KNOWN_BY = {EXTENDED: elf.EXTENDED, PRESERVE: "PRESERVE_PCI_DOMAIN"}
 """By variable of the patched NCCL: the string in a library that knows it (sparkring, the built library)."""
 
 WORDS, TOKENS = 1000, 4
@@ -74,6 +75,8 @@ def _ports(plan: Plan, node: NodePlan) -> Iterator[dict[str, Any]]:
             if plan.topology.kind is Kind.RING:
                 ends = " - ".join(f"{plan.ranks[one.end.rank].name} {one.end.socket}" for one in segment.members)
                 name, edge = f"cable {segment.index}", f"cable {segment.index} ({ends})"
+                if plan.mesh:  # the card of a node between passes bytes on, past the counters of its functions
+                    name = "the ring"
             else:
                 name, edge = "the switch", f"{node.name} {end.socket} to the switch"
             yield {

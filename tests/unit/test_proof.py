@@ -17,7 +17,7 @@ from fleet.plan import Plan, StackName, make
 from fleet.proof import Part, Proof, Verdict
 from fleet.traffic import ports_of
 from tests.unit import observed
-from tests.unit.stacks import changed, ring, switched
+from tests.unit.stacks import changed, mesh, ring, switched
 
 STACK = StackName("spark-fabric", "test")
 SHA, OTHER = "a" * 64, "b" * 64
@@ -48,7 +48,7 @@ def healthy(desired: dict[str, Json]) -> dict[str, Json]:
     answers = {}
     for node, one in desired.items():
         lines = {line["name"]: None if line["never"] else line["text"] for line in one["lines"] or ()}
-        found = {"path": PIP, "sha256": SHA, "strings": list(one["strings"]), "processes": 2}
+        found = {"path": PIP, "sha256": one["library"] or SHA, "strings": list(one["strings"]), "processes": 2}
         answers[node] = {
             "container": "engine",
             "libraries": [found],
@@ -120,10 +120,10 @@ def test_nothing_of_the_operators_environment_is_in_what_is_asked() -> None:
 
 def test_the_planned_library_is_asked_for_where_one_is_planned() -> None:
     plan = planned(ring())
-    assert {one["library"] for one in asked(plan, "100").values()} == {None}
-    for node in plan.ranks:
-        node.stages["nccl"] = {"state": "on", "sha256": SHA}  # type: ignore[index]
-    assert {one["library"] for one in asked(plan, "100").values()} == {SHA}
+    planned_there = {node.name: node.stages["nccl"]["sha256"] for node in plan.ranks}
+    assert {node: one["library"] for node, one in asked(plan, "100").items()} == planned_there
+    assert all(planned_there.values())
+    assert {one["library"] for one in wanted(switched()).values()} == {None}  # that of the image
 
 
 def test_limits_are_the_settings() -> None:
@@ -173,6 +173,18 @@ def test_lines_of_the_mesh_are_asked_for_with_its_flags_and_the_plans_values() -
     )
 
 
+def test_a_mesh_is_proven_with_its_own_lines_and_what_arrives_by_plane() -> None:
+    """A middle node's card passes bytes on without its functions counting them: they arrive one cable further."""
+    config = changed(mesh(), LOGS)
+    one = asked(make(load(config), None, STACK), "100")["spark3"]
+    assert {port["segment"] for port in one["ports"]} == {"the ring"}
+    assert {port["edge"].split(" (")[0] for port in one["ports"]} == {"cable 1", "cable 2"}
+    shown = {line["text"] for line in one["lines"]}
+    hcas = "rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"
+    assert any(text.startswith(f"RoCEnante ready: world=4 hcas={hcas} gid_index=3 max_size=") for text in shown)
+    assert any(text.startswith("DSV41_ROCE_GATHER ready: max ") for text in shown)
+
+
 def test_the_setting_has_every_rank_tell_and_is_another_group() -> None:
     quiet, loud = planned(ring()), planned(changed(ring(), LOGS))
     for container in loud.containers:
@@ -199,10 +211,12 @@ def answers(desired: dict[str, Json]) -> dict[str, Json]:
 
 
 def test_one_library_in_each_rank_passes(desired: dict[str, Json], answers: dict[str, Json]) -> None:
-    assert library(desired, answers).verdict is Verdict.PASSED
-    for one in desired.values():
-        one["library"] = SHA
-    assert library(desired, answers).why == f"one in each rank, sha256 {SHA}, as planned"
+    sha256 = desired["spark1"]["library"]
+    assert library(desired, answers) == Part(
+        "library", Verdict.PASSED, f"one in each rank, sha256 {sha256}, as planned"
+    )
+    unplanned = wanted(switched())
+    assert library(unplanned, healthy(unplanned)).why == f"one in each rank, sha256 {SHA}"
 
 
 def test_a_second_library_and_none_are_named_with_rank_and_path(
@@ -219,16 +233,14 @@ def test_a_second_library_and_none_are_named_with_rank_and_path(
 
 
 def test_another_library_than_planned_is_a_failure(desired: dict[str, Json], answers: dict[str, Json]) -> None:
-    for one in desired.values():
-        one["library"] = SHA
     answers["spark4"]["libraries"][0]["sha256"] = OTHER
     (fault,) = library(desired, answers).faults
-    assert fault == f"rank 3 on spark4 has {PIP} loaded with sha256 {OTHER}, {SHA} is planned"
+    assert fault == f"rank 3 on spark4 has {PIP} loaded with sha256 {OTHER}, {desired['spark4']['library']} is planned"
 
 
-def test_different_libraries_are_a_failure_without_a_plan_too(
-    desired: dict[str, Json], answers: dict[str, Json]
-) -> None:
+def test_different_libraries_are_a_failure_without_a_plan_too() -> None:
+    desired = wanted(switched())
+    answers = healthy(desired)
     answers["spark4"]["libraries"][0]["sha256"] = OTHER
     (fault,) = library(desired, answers).faults
     assert fault.startswith("the ranks have different libraries loaded: aaaaaaaaaaaa on spark1")
