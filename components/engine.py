@@ -99,6 +99,7 @@ class Engine(pulumi.ComponentResource):
             node.name: {
                 "rank": node.rank,
                 "port": engine.port,
+                "address": engine.own_address,
                 "api": node.rank == 0,
                 "lines": LOG_LINES,
                 "ready_s": engine.ready_timeout,

@@ -8,7 +8,6 @@ from typing import Any
 from fleet import profiles
 from fleet.causes import LISTENER
 from fleet.plan import NodePlan, Plan
-from fleet.settings import EVERYWHERE
 from fleet.topology import Kind
 from fleet.variables import COUNT, EXTENDED, MOST, STOCK_CAP
 from node import elf
@@ -39,7 +38,6 @@ def _of_rank(plan: Plan, node: NodePlan) -> dict[str, Any]:
     assert node.verify
     env = {name: flag.value for name, flag in node.container.env.items()}
     engine, ports = plan.settings.engine, list(_ports(plan, node))
-    address = "127.0.0.1" if engine.listen == EVERYWHERE else str(engine.listen)
     most = env.get(MOST, "")
     several = plan.topology.kind is Kind.RING and len(ports) > STOCK_CAP
     return {
@@ -47,7 +45,7 @@ def _of_rank(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "ports": ports,
         "gid_index": int(env["NCCL_IB_GID_INDEX"]),
         "load": {
-            "address": address,
+            "address": engine.own_address,
             "port": engine.port,
             "model": engine.served_model_name,
             "words": WORDS,

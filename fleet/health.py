@@ -1,7 +1,7 @@
 """Wait until the engine serves, or say why it does not. Run as `python3 -IS fleet/health.py`.
 
-Environment as for `on_node.py`; stdin maps each node to {"rank", "port", "api", "lines", "ready_s"}. Fails as soon as
-any rank has ended, with the last log lines of every rank: a group that lost a rank never becomes ready.
+Environment as for `on_node.py`; stdin maps each node to {"rank", "address", "port", "api", "lines", "ready_s"}. Fails
+as soon as any rank has ended, with the last log lines of every rank: a group that lost a rank never becomes ready.
 """
 
 from __future__ import annotations

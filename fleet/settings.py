@@ -397,6 +397,11 @@ class Engine(_Model):
         [], description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`."
     )
 
+    @property
+    def own_address(self) -> str:
+        """Where the head reaches its own API."""
+        return "127.0.0.1" if self.listen == EVERYWHERE else str(self.listen)
+
     def rules(self) -> Iterator[Broken]:
         """Ports differ, mount points differ, and no variable is set that another key decides."""
         if self.port == self.dist_port:

@@ -16,11 +16,11 @@ Json = dict[str, Any]
 
 
 def status(system: System, owner: Owner, desired: Json) -> Json:
-    """{"containers": […], "api": null or {…}} for desired {"lines": n, "api": bool, "port": n}."""
+    """{"containers": […], "api": null or {…}} for desired {"lines": n, "api": bool, "address": "…", "port": n}."""
     containers, api = system.parallel(
         [
             lambda: _containers(system, owner, int(desired.get("lines", LINES))),
-            lambda: _api(int(desired.get("port", 8888))) if desired.get("api") else {},
+            lambda: _api((desired["address"], int(desired["port"]))) if desired.get("api") else {},
         ]
     )
     return {**containers, "api": api or None}
@@ -39,15 +39,15 @@ def _containers(system: System, owner: Owner, lines: int) -> Json:
     return {"containers": found, "docker_error": None}
 
 
-def _api(port: int) -> Json:
+def _api(where: tuple[str, int]) -> Json:
     """What `/health` and `/v1/models` answer.
 
     "health" is a status or 0, "models" a list of ids, "key_needed" whether we are not shown it, "error" the reason.
     """
     answer: Json = {"health": 0, "models": [], "key_needed": False, "error": ""}
     try:
-        answer["health"], _ = httpcall.call(("127.0.0.1", port), "GET", "/health", TIMEOUT)
-        code, body = httpcall.call(("127.0.0.1", port), "GET", "/v1/models", TIMEOUT)
+        answer["health"], _ = httpcall.call(where, "GET", "/health", TIMEOUT)
+        code, body = httpcall.call(where, "GET", "/v1/models", TIMEOUT)
         answer["key_needed"] = code in (UNAUTHORIZED, FORBIDDEN)
         if code == OK:
             answer["models"] = [str(model["id"]) for model in json.loads(body)["data"]]

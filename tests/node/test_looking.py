@@ -150,9 +150,10 @@ def test_status_shows_logs_and_exit_codes_of_this_stack_only(machine: Machine, m
         {"id": "a", "name": "spark-fabric-lab", "labels": label, "state": "exited"},
         {"id": "b", "name": "other", "labels": {}, "state": "running"},
     ]
-    answers = {"/health": (200, b""), "/v1/models": (200, b'{"data": [{"id": "m"}]}')}
-    monkeypatch.setattr(httpcall, "call", lambda _address, _method, path, _timeout: answers[path])
-    seen = status(machine, OWNER, {"api": True, "port": 8888, "lines": 5})
+    where = ("127.0.0.2", 8888)
+    answers = {(where, "/health"): (200, b""), (where, "/v1/models"): (200, b'{"data": [{"id": "m"}]}')}
+    monkeypatch.setattr(httpcall, "call", lambda address, _method, path, _timeout: answers[address, path])
+    seen = status(machine, OWNER, {"api": True, "address": "127.0.0.2", "port": 8888, "lines": 5})
     assert [(c["name"], c["exit_code"], c["log"]) for c in seen["containers"]] == [
         ("spark-fabric-lab", 1, ["loading", "ready"])
     ]
@@ -160,7 +161,7 @@ def test_status_shows_logs_and_exit_codes_of_this_stack_only(machine: Machine, m
 
 
 def test_an_api_that_is_not_there_is_an_answer_too(machine: Machine) -> None:
-    seen = status(machine, OWNER, {"api": True, "port": 1})
+    seen = status(machine, OWNER, {"api": True, "address": "127.0.0.1", "port": 1})
     assert seen["api"]["health"] == 0
     assert seen["api"]["error"]
     assert status(machine, OWNER, {})["api"] is None
