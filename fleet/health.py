@@ -1,7 +1,8 @@
 """Wait until the engine serves, or say why it does not. Run as `python3 -IS fleet/health.py`.
 
 Environment as for `on_node.py`; stdin maps each node to {"rank", "address", "port", "api", "lines", "ready_s"}. Fails
-as soon as any rank has ended, with the last log lines of every rank: a group that lost a rank never becomes ready.
+as soon as any rank has ended, with the last log lines of every rank and the cause that they tell: a group that lost a
+rank never becomes ready.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
-from fleet import on_node
+from fleet import lastwords, on_node
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two looks; loading takes seconds in a lab, an hour in a rack
 PATIENCE_S = 30.0  # that a node may be out of reach
@@ -39,6 +40,13 @@ def trouble(answer: on_node.Answer, rank: int) -> str | None:
         return None
     why = "out of memory" if container.get("oom_killed") else f"exit code {container.get('exit_code')}"
     return f"rank {rank} on {answer.node}: {container['state']}, {why}"
+
+
+def cause(answers: list[on_node.Answer]) -> list[str]:
+    """What the last lines of all ranks tell of the cause, if anything."""
+    containers = [container for answer in answers for container in (answer.result or {}).get("containers") or []]
+    found = lastwords.reason(line for container in containers for line in container.get("log") or [])
+    return [found] if found else []
 
 
 def show_logs(answers: list[on_node.Answer], desired: dict[str, Any]) -> None:
@@ -86,7 +94,7 @@ def main() -> int:
             problems = [f"{head}: the API is not ready after {limit:g} s (health: {api.get('health')})"]
         if problems:
             show_logs(answers, desired)
-            print("\n".join(problems), file=sys.stderr)
+            print("\n".join([*problems, *cause(answers)]), file=sys.stderr)
             return 1
         print(f"{head}: {now - began:.0f} s, health {api.get('health') or 'not answering yet'}", flush=True)
         time.sleep(pause)

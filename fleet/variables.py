@@ -167,6 +167,15 @@ def remarks(ground: Ground, env: Mapping[str, str], hcas: int) -> Iterator[Remar
             "More have cost pinned memory and gave nothing.",
             warning=False,
         )
+    if ground.kind is Kind.RING and not ground.ring_mode(env):
+        yield Remark(
+            "ring-trees",
+            RING_ONLY,
+            "is not set, and engine.profile is none",
+            "1 on a ring",
+            "NCCL connects trees too, and opposite ranks of a ring share no cable. Does the image set it?",
+            warning=True,
+        )
     if hcas > STOCK_CAP and ground.ring_mode(env) and env.get(EXTENDED, "0") != "1":
         yield Remark(
             "listener-cap",

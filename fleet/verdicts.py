@@ -277,6 +277,7 @@ CHECKS: tuple[Row, ...] = (
     _warning("channels-few", "NCCL has a channel for each device", About.PROFILE),
     _note("channels-many", "NCCL has no more channels than are of use", About.RING),
     _warning("listener-cap", "NCCL publishes all devices", About.RING),
+    _warning("ring-trees", "NCCL keeps to the ring", About.RING),
     _refused("docker", "docker answers"),
     _refused("docker-rights", "the login user may use docker"),
     _refused("container-name", "the container's name is free"),

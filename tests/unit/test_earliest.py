@@ -2,7 +2,10 @@
 
 CONFIG   reading the settings, and the files that they name here: no node is asked
 PREVIEW  looking at the nodes: nothing is registered
-UP       on the node, in the stage before the engine: for what changed since the preview
+UP       on the node, in the stages before the engine: for what changed since the preview
+HEALTH   the last lines of the engine: for what nobody can know before it loads and connects
+
+On booted nodes: tests/ladder/test_nccl.py and test_traffic.py.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from fleet import overlay, survey
+from fleet import lastwords, overlay, survey
 from fleet.loading import load
 from fleet.plan import StackName, make
 from fleet.probe import Probe
@@ -42,6 +45,7 @@ class Caught(StrEnum):
 
     CONFIG = "config"
     PREVIEW = "preview"
+    WARNED = "preview, as a warning"  # it may work: the image can bring its own variables
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,25 @@ def _another_arch(raw: Raw) -> None:
     raw["spark3"]["arch"] = "x86_64"
 
 
-def _v1_only(raw: Raw) -> None:
+def _keep_gids(raw: Raw, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """All ports have their addresses, and one of them only some of its GIDs."""
     addressed = observed.fleet_applied(make(load(ring()), None, STACK), journaled=True)
     for name, node in addressed.items():
         raw[name] |= {key: node[key] for key in ("links", "hcas", "routes", "journal")}
-    raw["spark2"]["hcas"]["rocep1s0f0"]["gids"] = [
-        gid for gid in raw["spark2"]["hcas"]["rocep1s0f0"]["gids"] if gid["type"] != "RoCE v2"
-    ]
+    hca = raw["spark2"]["hcas"]["rocep1s0f0"]
+    hca["gids"] = [gid for gid in hca["gids"] if keep(gid)]
+
+
+def _v1_only(raw: Raw) -> None:
+    _keep_gids(raw, lambda gid: gid["type"] != "RoCE v2")
+
+
+def _no_gid(raw: Raw) -> None:
+    _keep_gids(raw, lambda _: False)
 
 
 ENV = "engine.env."
+NO_PROFILE = {"engine.profile": "none"}
 MISTAKES: dict[str, Mistake] = {
     "ring mode left out": Mistake(Caught.CONFIG, "env-forbidden", {f"{ENV}NCCL_SWITCHLESS_RING_ONLY": 0}),
     "another algorithm": Mistake(Caught.CONFIG, "env-forbidden", {f"{ENV}NCCL_ALGO": "Tree"}),
@@ -112,6 +125,14 @@ MISTAKES: dict[str, Mistake] = {
     "an untrusted library on the nodes": Mistake(Caught.PREVIEW, "library-untrusted", {"nccl.sha256": "0" * 64}),
     "no such file in the image": Mistake(Caught.PREVIEW, "overlay-target", target=False),
     "a GID of RoCE v1 only": Mistake(Caught.PREVIEW, "gid-type", nodes=_v1_only),
+    "no GID on one port": Mistake(Caught.PREVIEW, "gid-missing", nodes=_no_gid),
+    "ring mode left out, without a profile": Mistake(Caught.WARNED, "ring-trees", NO_PROFILE),
+    "the cap in force, without a profile": Mistake(
+        Caught.WARNED, "listener-cap", {**NO_PROFILE, f"{ENV}NCCL_SWITCHLESS_RING_ONLY": 1}
+    ),
+    "fewer channels than devices": Mistake(
+        Caught.WARNED, "channels-few", {f"{ENV}NCCL_MIN_NCHANNELS": 2, f"{ENV}NCCL_MAX_NCHANNELS": 2}
+    ),
 }
 
 
@@ -138,6 +159,9 @@ def test_a_mistake_is_caught_there_and_not_later(name: str, tmp_path: Path, monk
     monkeypatch.setattr(survey, "probe", probe)
     monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     monkeypatch.setattr(overlay, "holds", lambda *_: mistake.target)
+    if mistake.where is Caught.WARNED:
+        assert mistake.code in {one.code for one in survey.survey(load(config), STACK).warnings}
+        return
     with pytest.raises(ProblemsError) as raised:
         survey.survey(load(config), STACK)
     assert mistake.code in {one.code for one in raised.value.problems}
@@ -173,3 +197,25 @@ def test_a_library_on_a_node_that_was_replaced_since_the_preview_ends_before_any
     desired = {"state": "on", "source": "node", "sha256": SHA256, "path": LIBRARY}
     with pytest.raises(Failure, match=f"{LIBRARY}: is .*, plan wants the library {SHA256[:12]}"):
         helpers.ask(machine, "apply", "nccl", desired)
+
+
+# By health: what the engine alone can see
+
+
+ENDINGS = {
+    "trees on a ring": "RuntimeError: NCCL error: unhandled system error (ncclTransportTreeConnect)",
+    "a second library that the image or a folder brings": "AssertionError: Duplicate NCCL runtime found in the current",
+    "images with different libraries": "NCCL WARN Mismatched NCCL version detected : rank 1 version 23203",
+    "no device that can be used": "NCCL WARN Failed to initialize NET plugin IB: no RoCE device is usable",
+    "no line of the library's": "RuntimeError: NCCL error: unhandled system error",
+    "a GID that is not reached": "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev",
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_ends_the_engine_is_told_with_cause_and_next_step(name: str) -> None:
+    told = lastwords.reason([ENDINGS[name]])
+    assert told
+    cause, _, step = told.removeprefix("cause: ").partition(". ")
+    assert cause
+    assert step

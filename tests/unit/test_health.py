@@ -95,6 +95,16 @@ def test_a_rank_that_ended_is_told_at_once_with_the_lines_of_all(
         assert "--- rank 1 on spark2 ---\nline of 1\n" in told
 
 
+def test_the_cause_that_a_rank_tells_comes_last(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = rank(1, "exited", exit_code=1, log=["AssertionError: Duplicate NCCL runtime found: /a and /b"])
+    assert waited(monkeypatch, [rank(0, api=LOADING), ended])[0] == 1
+    *_, problem, cause = capsys.readouterr().err.splitlines()
+    assert problem == "rank 1 on spark2: exited, exit code 1"
+    assert cause.startswith("cause: a second NCCL is in the process")
+
+
 def test_an_engine_that_never_serves_is_told_when_the_time_is_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,12 @@ def test_the_cap_on_published_devices_is_a_warning_where_no_profile_lifts_it() -
     assert told(planned(lifted)) == ([], [])
 
 
+def test_a_ring_without_ring_mode_is_a_warning() -> None:
+    path = "spark-fabric:engine.env.NCCL_SWITCHLESS_RING_ONLY"
+    assert told(planned(changed(ring(), NO_PROFILE)))[0] == [("ring-trees", path)]
+    assert told(planned(changed(switched(), NO_PROFILE))) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("config", "ep_size", "fits"),
     [
