@@ -11,11 +11,12 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from lab import api
+from lab import api, library
 from lab.snapshot import Snapshot
 
 from .conftest import NewRig
@@ -42,6 +43,11 @@ class Fleet:
     @property
     def lab(self) -> api.Handle:
         return self.rig.lab
+
+    @property
+    def library(self) -> str:
+        """Where the NCCL library that was sent is on a node, for a shell."""
+        return f"/var/lib/spark-fabric/{self.rig.stack}/nccl/*/libnccl.so.2"
 
     def be(self, there: bool) -> None:
         """Have the stack up or gone before a test begins."""
@@ -227,6 +233,29 @@ def test_killed_between_start_and_state(fleet: Fleet, there: bool, way: Way, wha
     assert "spark2-engine" not in fleet.known()
     assert "creating spark2-engine" in fleet.pending()
     fleet.recover(way)
+
+
+def test_killed_just_after_a_library_was_sent(fleet: Fleet) -> None:
+    fleet.be(there=False)
+    with fleet.lab.stopped_at("spark2", "journal-install") as point:
+        run = Running(fleet.rig, *UP)
+        run.until(point)
+        run.kill("cli")
+    fleet.lab.run("spark2", f"for i in $(seq 50); do test -e {fleet.library} && exit; sleep 0.1; done; exit 1")
+    assert "spark2-nccl" not in fleet.known()
+    fleet.recover("same")
+
+
+def test_killed_while_a_library_is_sent(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.be(there=True)
+    before = fleet.lab.run("spark2", f"ls {fleet.library}").stdout
+    library.build(tmp_path / "libnccl.so.2", markers=library.KINDS["patched"], edition=2)
+    fleet.rig.set("nccl.library", str(tmp_path))
+    fleet.kill_half_way("spark2", "journal-install", "everything")
+    assert fleet.stages("spark2")["nccl"] == "applying"
+    assert fleet.lab.run("spark2", f"ls {fleet.library}").stdout == before
+    assert not fleet.containers()
+    fleet.recover("destroy")
 
 
 def test_interrupted_run_ends_in_order_and_is_finished_by_the_next(fleet: Fleet) -> None:

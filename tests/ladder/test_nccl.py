@@ -1,10 +1,13 @@
 """The NCCL library on booted nodes: sent once, replaced with all engines stopped, repaired, and gone afterwards.
 
-The tests of this file have one stack, in their order.
+The tests of this file have one stack, in their order; the last one leaves engines that do not serve. How a library
+reaches the engines of a switch: test_traffic.py. What a killed run leaves of one: test_killed.py.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +26,10 @@ STACK = "nccl"
 STORE = f"/var/lib/spark-fabric/{STACK}/nccl"
 SENT = f"{STORE}/*/libnccl.so.2"
 ON_NODE = "/opt/nccl-of-the-operator"
+THEIRS, OTHER = f"{ON_NODE}/libnccl.so.2.30.7", f"{ON_NODE}/another.so"
+THEIR_LIBRARY = library.content(library.KINDS["patched"], edition=3)
+GIDS = "/sys/class/infiniband/roceP2p1s0f1/ports/1/gids/[23]"  # RoCE v1 and v2 of the planned address
+NO_GID = ":".join(["0000"] * 8)
 GROUP = {"stop", "standstill", "gate", "halt", "health"}
 
 
@@ -54,7 +61,7 @@ class Fleet:
         return {text.split()[0] for text in shown.values()}
 
     def up(self) -> None:
-        """`up`, in which every engine is replaced and none saw a change of its fabric."""
+        """An `up` in which every engine is replaced and none saw a change of its fabric."""
         since = time.time_ns()
         self.rig.up()
         self.witness.record(since).assert_all_replaced(since, self.rig.lab.names)
@@ -65,14 +72,19 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(ring_lab: api.Handle, new_rig: NewRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Four nodes in a ring, with a local library of the test's own."""
+    """Four nodes in a ring with a local library of the test's own, and a folder of the operator's on each node."""
     rig = new_rig(ring_lab, STACK, "ring")
     rig.config["nccl"]["library"] = str(tmp_path_factory.mktemp("library") / "libnccl.so.2.30.7")
-    with rig.leaving_no_trace(), watching(ring_lab) as witness:
-        found = Fleet(rig, witness)
-        found.build()
-        rig.up()
-        yield found
+    found = Fleet(rig, Witness(ring_lab))
+    found.build()
+    theirs = base64.b64encode(THEIR_LIBRARY).decode()
+    ring_lab.everywhere(f"mkdir {ON_NODE} && echo {theirs} | base64 -d >{THEIRS}")
+    try:
+        with rig.leaving_no_trace(), watching(ring_lab) as found.witness:
+            rig.up()
+            yield found
+    finally:
+        ring_lab.everywhere(f"rm -r {ON_NODE}")
 
 
 def changed(steps: dict[str, Step], nodes: list[str]) -> set[str]:
@@ -83,7 +95,10 @@ def changed(steps: dict[str, Step], nodes: list[str]) -> set[str]:
 def test_every_engine_has_the_operators_library_over_that_of_its_image(fleet: Fleet) -> None:
     sha256 = fleet.build()
     assert fleet.digests() == fleet.used() == {sha256}
-    assert fleet.rig.resources().count("spark1-nccl") == 1
+    moved = fleet.file.rename(fleet.file.with_name("renamed.so"))
+    with fleet.rig.changed("nccl.library", str(moved)):
+        fleet.rig.unchanged()
+    moved.rename(fleet.file)
 
 
 def test_a_new_library_stops_the_engines_and_is_replaced_everywhere(fleet: Fleet) -> None:
@@ -95,84 +110,54 @@ def test_a_new_library_stops_the_engines_and_is_replaced_everywhere(fleet: Fleet
     assert fleet.digests() == fleet.used() == {sha256}
 
 
-def test_a_moved_file_is_no_change(fleet: Fleet) -> None:
-    moved = fleet.file.rename(fleet.file.with_name("renamed.so"))
-    with fleet.rig.changed("nccl.library", str(moved)):
-        fleet.rig.unchanged()
-    moved.rename(fleet.file)
-
-
-@pytest.mark.parametrize(
-    ("harm", "says"),
-    [
-        (f"printf x | dd of=$(echo {SENT}) bs=1 conv=notrunc status=none", "plan wants the library"),
-        (f"chmod 0755 {SENT}", "mode and owner are 0755 0:0"),
-        (f"rm {SENT}", "is missing"),
-    ],
-)
-def test_a_library_that_somebody_touched_is_drift_of_that_node(harm: str, says: str, fleet: Fleet) -> None:
-    fleet.rig.lab.run("spark3", harm)
-    assert changed(fleet.rig.preview(), fleet.rig.lab.names) == {"spark3-nccl"}
-    fleet.rig.pulumi("preview", "--diff").says(says)
+def test_a_library_that_somebody_touched_is_drift_of_that_node(fleet: Fleet) -> None:
+    lab = fleet.rig.lab
+    lab.run("spark2", f"printf x | dd of=$(echo {SENT}) bs=1 conv=notrunc status=none")
+    lab.run("spark3", f"chmod 0755 {SENT}")
+    lab.run("spark4", f"rm {SENT}")
+    assert changed(fleet.rig.preview(), lab.names) == {"spark2-nccl", "spark3-nccl", "spark4-nccl"}
+    fleet.rig.pulumi("preview", "--diff").says(
+        "plan wants the library", "mode and owner are 0755 0:0, plan wants 0644 0:0", "is missing, plan wants"
+    )
     fleet.up()
     assert fleet.digests() == fleet.used() == {fleet.build(edition=2)}
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("stock", "does not hold the string SWITCHLESS_RING_ONLY"),
-        ("skip-tree", "it is of the older patch skip-tree-pat"),
-        ("no-extended", "does not hold the string EXTENDED_IPV4_GIDS"),
-    ],
-)
-def test_a_library_that_is_not_for_this_ring_is_refused(kind: str, says: str, fleet: Fleet) -> None:
-    before = fleet.rig.engines()
-    fleet.build(kind)
-    fleet.rig.up(ok=False).says("1 problem(s); nothing was changed", says)
-    fleet.build(edition=2)
+def test_what_only_the_nodes_show_is_refused_at_once_and_the_engines_stay(fleet: Fleet) -> None:
+    lab, before = fleet.rig.lab, fleet.rig.engines()
+    lab.run("spark3", f"cp {THEIRS} {OTHER} && printf x >>{OTHER}")
+    (kept,) = set(lab.run("spark2", f"cat {GIDS}").stdout.split())
+    lab.run("spark2", f"echo {NO_GID} | tee {GIDS}")
+    try:
+        with fleet.rig.changed("nccl.library", {"onNode": THEIRS}):
+            fleet.rig.set("nodes.2.nccl.onNode", OTHER)
+            fleet.rig.set("engine.image", "spark-engine:bare")
+            fleet.rig.up(ok=False).says(
+                "3 problem(s); nothing was changed",
+                "is not the same file everywhere", "on spark3", "copy one file to every node",
+                f"is {PIP_LIBRARY}", "holds no such file",
+                "spark2 roceP2p1s0f1: ", "has no GID of 10.20.0.11, which enP2p1s0f1np1 has", "Put the address on anew",
+            )  # fmt: skip
+    finally:
+        lab.run("spark2", f"echo {kept} | tee {GIDS}")
+        lab.run("spark3", f"rm {OTHER}")
     assert fleet.rig.engines() == before
     fleet.rig.unchanged()
 
 
-def test_an_image_without_the_file_is_refused(fleet: Fleet) -> None:
-    before = fleet.rig.engines()
-    with fleet.rig.changed("engine.image", "spark-engine:bare"):
-        fleet.rig.up(ok=False).says("1 problem(s); nothing was changed", f"is {PIP_LIBRARY}", "holds no such file")
-    assert fleet.rig.engines() == before
-
-
 def test_a_file_on_the_nodes_is_used_and_left_alone(fleet: Fleet) -> None:
-    lab, local = fleet.rig.lab, str(fleet.file)
-    file = f"{ON_NODE}/libnccl.so.2.30.7"
-    lab.everywhere(f"mkdir {ON_NODE} && cp {SENT} {file}")
-    try:
-        fleet.rig.set("nccl.library", {"onNode": ON_NODE})
-        fleet.up()
-        assert fleet.used() == _digests(lab, file)
-        lab.everywhere(f"test ! -e {STORE}")
-        lab.run("spark2", f"printf x >>{file}")
-        fleet.rig.up(ok=False).says("is not the same file everywhere", "on spark2")
-    finally:
-        fleet.rig.set("nccl.library", local)
-        fleet.rig.up()
-        lab.everywhere(f"rm -r {ON_NODE}")
-    assert fleet.digests() == fleet.used()
+    fleet.rig.set("nccl.library", {"onNode": ON_NODE})
+    fleet.up()
+    assert fleet.used() == {hashlib.sha256(THEIR_LIBRARY).hexdigest()}
+    fleet.rig.lab.everywhere(f"test ! -e {STORE}")
 
 
-def _digests(lab: api.Handle, file: str) -> set[str]:
-    return {text.split()[0] for text in lab.everywhere(f"sha256sum {file}").values()}
-
-
-def test_a_switched_fabric_takes_a_library_over_that_of_its_image(
-    switched_lab: api.Handle, new_rig: NewRig, tmp_path: Path
-) -> None:
-    rig = new_rig(switched_lab, "nccl-switched", "switched")
-    sha256 = library.build(tmp_path / "libnccl.so.2", markers=library.KINDS["stock"], edition=3)
-    rig.config["nccl"] = {"mode": "overlay", "library": str(tmp_path)}
-    with rig.leaving_no_trace():
-        rig.up()
-        rig.assert_served()
-        rig.unchanged()
-        shown = switched_lab.everywhere(f"docker exec spark-fabric-nccl-switched sha256sum {PIP_LIBRARY}")
-        assert {text.split()[0] for text in shown.values()} == {sha256}
+def test_without_its_flags_the_library_connects_trees_and_health_says_so(fleet: Fleet) -> None:
+    fleet.rig.set("engine.profile", "none")
+    fleet.rig.set("engine.env", {"NCCL_NET": "IB", "NCCL_IB_SUBNET_AWARE_ROUTING": 1, "ENGINE_CONNECT_S": 5})
+    fleet.rig.up(ok=False).says(
+        "NCCL_SWITCHLESS_RING_ONLY: is not set, and engine.profile is none",
+        "exited, exit code 1",
+        "cause: NCCL connects trees, and opposite ranks of a ring share no cable",
+        "leave engine.profile at auto",
+    )

@@ -1,15 +1,17 @@
 """The engine's bytes go over the planes that are meant, and no other; its library's lines say the same.
 
-Each fabric has one stack, in the order of this file: the second test of a fabric changes what the first has brought up.
+Each fabric has one stack, in the order of this file: a test changes what the one before it has brought up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from lab import api
+from fleet.settings import PIP_LIBRARY
+from lab import api, library
 
 from .conftest import NewRig
 from .rig import Rig
@@ -80,11 +82,34 @@ def test_a_ring_of_one_plane_leaves_the_other_alone(ring: Rig) -> None:
             assert not says(lines, text), text
 
 
-def test_a_switch_carries_both_planes_with_the_library_of_the_image(switched: Rig) -> None:
-    moved, told = up(switched)
+def assert_switched(rig: Rig) -> None:
+    """Bring it up: both planes carry, by the first ports alone, and nothing of a ring is in the lines."""
+    moved, told = up(rig)
     both = {"rocep1s0f0", "roceP2p1s0f0"}
-    assert moved == dict.fromkeys(switched.lab.names, (both, both))
+    assert moved == dict.fromkeys(rig.lab.names, (both, both))
     for lines in told.values():
         assert says(lines, TREES)
         for text in ("SWITCHLESS", "EXTENDED_IPV4_GIDS", "overriding", "RouteFinal"):
             assert not says(lines, text), text
+
+
+def test_a_switch_carries_both_planes_with_the_library_of_the_image(switched: Rig) -> None:
+    assert_switched(switched)
+
+
+def test_a_folder_with_a_second_library_ends_the_engine_and_health_says_why(switched: Rig, tmp_path: Path) -> None:
+    library.build(tmp_path / "libnccl.so.2", markers=library.KINDS["stock"], edition=3)
+    switched.config["nccl"] = {"mode": "directory", "library": str(tmp_path)}
+    switched.up(ok=False).says(
+        "is directory, which reaches only programs that load NCCL with ctypes",
+        "Duplicate NCCL runtime found in the current system",
+        "cause: a second NCCL is in the process, beside the one that torch uses. Use nccl.mode: overlay",
+    )
+
+
+def test_a_switch_carries_both_planes_with_a_library_over_that_of_the_image(switched: Rig, tmp_path: Path) -> None:
+    sha256 = library.build(tmp_path / "libnccl.so.2", markers=library.KINDS["stock"], edition=3)
+    switched.config["nccl"] = {"mode": "overlay", "library": str(tmp_path)}
+    assert_switched(switched)
+    used = switched.lab.everywhere(f"docker exec spark-fabric-{switched.stack} sha256sum {PIP_LIBRARY}")
+    assert {text.split()[0] for text in used.values()} == {sha256}
