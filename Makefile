@@ -7,8 +7,8 @@
 STEP := toolchain/step
 PYTHON := .venv/bin/python
 STACK ?= lab
-# Tests wait more than they compute. Each worker boots labs of its own for the files that need one.
-WORKERS ?= 3
+# Files of tests beside each other. Each worker boots labs of its own: more of them than CPUs only get in each other's way.
+WORKERS ?= 2
 
 .PHONY: help
 help:

@@ -26,7 +26,7 @@ from .standins.access import AgentNode
 from .standins.framewalk import Walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .cabling import Topology
     from .image import Built
@@ -149,8 +149,8 @@ class Handle:
         taken = self.run(node, f"python3 -IS -c {program} take", stdin=SCOPE.read_text()).stdout
         return cast("Snapshot", json.loads(taken))
 
-    def snapshots(self) -> dict[str, Snapshot]:
-        """Of all nodes, taken at once, when they are at rest.
+    def snapshots(self, like: Mapping[str, Snapshot] | None = None) -> dict[str, Snapshot]:
+        """Of all nodes, taken at once, when they are at rest, or as soon as nothing differs from `like`.
 
         NetworkManager and the kernel go on for a moment after a command has returned (profiles start, addresses are
         tried): a node is at rest when two looks in a row see the same.
@@ -159,7 +159,7 @@ class Handle:
         for _ in range(SETTLING):
             with ThreadPoolExecutor(len(self.names)) as pool:
                 taken = dict(zip(self.names, pool.map(self.snapshot, self.names), strict=True))
-            if taken == last:
+            if taken == last or (like and not any(snapshot.diff(like[name], taken[name]) for name in like)):
                 break
             last = taken
             time.sleep(1)

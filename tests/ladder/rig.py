@@ -230,7 +230,7 @@ class Rig:
 
     def assert_as(self, before: Mapping[str, Snapshot]) -> None:
         """Every node is byte for byte as it was."""
-        after = self.lab.snapshots()
+        after = self.lab.snapshots(like=before)
         differences = {name: lines for name in before if (lines := diff(before[name], after[name]))}
         assert not differences, json.dumps(differences, indent=1)
 
