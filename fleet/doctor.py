@@ -11,7 +11,7 @@ from fleet.containers import ENGRAM
 from fleet.drift import StageDrift
 from fleet.plan import STAGES
 from fleet.problems import Problem
-from fleet.profiles import Profile
+from fleet.profiles import WHOLE, Profile
 from fleet.scalars import Gpus, LibraryMode
 from fleet.settings import Settings
 from fleet.survey import Survey
@@ -58,7 +58,8 @@ def applies(settings: Settings) -> frozenset[About]:
         About.VOLUMES: bool(engine.volumes),
         About.ENGRAM: any(volume.target == ENGRAM for volume in engine.volumes),
         About.GID: engine.gid_index is not None,
-        About.PROFILE: engine.profile is Profile.AUTO,
+        About.PROFILE: engine.profile is not Profile.NONE,
+        About.LAUNCHER: engine.profile in WHOLE,
         About.LIBRARY: settings.library_mode is not LibraryMode.IMAGE,
     }
     return frozenset(about for about, there in has.items() if there)

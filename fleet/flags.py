@@ -2,45 +2,17 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from fleet.addressing import SUBNET_PREFIX
 from fleet.mesh.settings import Mesh
 from fleet.scalars import LibraryMode
 from fleet.settings import LIBRARY_FOLDER, Node, Settings
+from fleet.told import Flag, Source, ep_size, resolved, told
 from fleet.topology import Kind
-from fleet.variables import expert_share
+
+__all__ = ["Devices", "Flag", "Source", "environment", "ep_size", "exact"]
 
 MODEL = "/models/DeepSeek-V4.1-Flash"
-
-LOUD = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
-"""What has NCCL tell which devices it uses: its lines about routing are of the subsystem NET."""
-
-
-class Source(StrEnum):
-    """Where a value comes from; an override wins over all others, and only a profile's or a default can have one."""
-
-    DEFAULT = "default"
-    SETTING = "setting"
-    TOPOLOGY = "topology"
-    PROFILE = "profile"
-    FOUND = "found"  # on the node
-    EXPECTED = "expected"  # there when the fabric is; checked before the engine starts
-    OVERRIDE = "override"
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A variable of the container. `detail` names the setting or the layer of the profile."""
-
-    value: str
-    source: Source
-    detail: str = ""
-
-    @property
-    def origin(self) -> str:
-        """Where it comes from, in words."""
-        return f"{self.source} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -60,27 +32,15 @@ class Devices:
     peer_maps: str | None = None
 
 
-def ep_size(settings: Settings) -> int:
-    """Expert-parallel size: as set, else the smallest from 2 on at which kernels can take a rank's share."""
-    size, env = len(settings.ranks), settings.engine.env
-    fitting = (ep for ep in range(2, size + 1) if size % ep == 0 and expert_share(size, ep, env) is None)
-    return settings.engine.ep_size or next(fitting)  # all ranks is one that fits
-
-
 def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str, Flag]:
     """The variables of one rank, by name.
 
-    Names and fixed values are those of the DeepSeek-V4.1-Flash images (paths and identity); what NCCL is told beside
-    devices and interfaces is in `profiles.toml`.
+    Names and fixed values are those of the DeepSeek-V4.1-Flash images (paths and identity); what the profile tells
+    beside devices and interfaces is in `profiles.toml`.
     """
-    engine = settings.engine
     flags = dict(_identity(settings, settings.ranks[rank], rank))
     for name, value in _fixed(head=rank == 0):
         flags[name] = Flag(value, Source.DEFAULT)
-    for name, (value, layer) in settings.ground.profile_values().items():
-        flags[name] = Flag(value, Source.PROFILE, layer)
-    if settings.proof.logs:
-        flags |= {name: Flag(value, Source.SETTING, "proof.logs") for name, value in LOUD.items()}
     flags["NCCL_IB_HCA"] = Flag(exact(devices.hcas, devices.all_hcas), Source.TOPOLOGY)
     flags["NCCL_IB_GID_INDEX"] = devices.gid
     if settings.fabric.topology is Kind.RING:
@@ -93,10 +53,11 @@ def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str,
     flags["NCCL_SOCKET_IFNAME"] = Flag(listing, management.source, management.detail)
     if settings.library_mode is LibraryMode.DIRECTORY:
         flags["LD_LIBRARY_PATH"] = Flag(LIBRARY_FOLDER, Source.SETTING, "nccl.mode")
-    for where, env in (("engine.env", engine.env), ("engine.headEnv", engine.head_env if rank == 0 else {})):
-        for name, value in env.items():
-            flags[name] = Flag(value, Source.OVERRIDE, where)
-    return dict(sorted(flags.items()))
+    flags |= told(settings, head=rank == 0)
+    for name in settings.engine.without:
+        flags.pop(name, None)
+    names = {"HCAS": Flag(",".join(devices.hcas), Source.TOPOLOGY)}
+    return dict(sorted(resolved(flags, names).items()))
 
 
 def _rocenante(mesh: Mesh, hcas: Sequence[str], peer_maps: str) -> Mapping[str, Flag]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import yaml
 
 from fleet import bash
+from fleet.carried import Left
 from fleet.launcher_file import is_secret
-from fleet.moving import Left, Moved, move
+from fleet.moving import Moved, move
 from fleet.on_node import ROOT
 from fleet.problems import NAMESPACE
 
 WRITTEN, USAGE, TO_CORRECT = 0, 2, 3
 WIDTH = 120
 CARRIAGE_RETURNS = "Its lines end in CR LF; bash would keep the CR in every value, here it is left out."
+NOT_THERE = "# Not in that file: the launcher's own values, which its containers are told."
 ALSO = (
     "Fabric addresses are not in that file: see fabric.plane0.pool and fabric.plane1.pool.",
     "Netplan files that address the fabric's ports now are refused until they are in fabric.setAside.",
@@ -53,17 +55,29 @@ def stack_file(moved: Moved, source: str) -> str:
     """The stack file, with comments where it is not plain from where a value is."""
     config = {f"{NAMESPACE}:{section}": values for section, values in moved.config.items()}
     lines = yaml.safe_dump({"config": config}, sort_keys=False, width=WIDTH, allow_unicode=True).splitlines()
-    if moved.told:
-        mark = next(index for index, line in enumerate(lines) if line.startswith(f"      {moved.told[0]}:"))
-        lines.insert(mark, "      # Not in that file: the launcher's own values, which its containers are told.")
+    lines = list(_marked(lines, moved.told))
     head = [f"# From the launcher's {source}, by `python -m fleet import-env`. All keys and defaults: docs/config.md"]
     return "".join(f"{line}\n" for line in head + lines)
 
 
+def _marked(lines: Iterable[str], told: Collection[str]) -> Iterator[str]:
+    """The lines, with a comment where in a section those begin that the file does not have."""
+    inside = False
+    for line in lines:
+        name = line.strip().partition(":")[0]
+        one = line.startswith(" " * 6) and name in told
+        if one and not inside:
+            yield f"      {NOT_THERE}"
+        inside = one or (inside and line.startswith(" " * 7))
+        yield line
+
+
 def report(moved: Moved, source: str, stack: str, *, written: str | None) -> list[str]:
     """What to know and to do, a line each."""
-    env, topology = moved.config["engine"].get("env", {}), moved.config["fabric"]["topology"]
-    lines = [f"{source}: {len(moved.config['nodes'])} nodes, {topology}, {len(env)} variables"]
+    engine, topology = moved.config["engine"], moved.config["fabric"]["topology"]
+    count = sum(len(engine.get(key, ())) for key in ("serving", "env", "headEnv", "without"))
+    profile = f"profile {engine.get('profile', 'auto')} and {count} variables"
+    lines = [f"{source}: {len(moved.config['nodes'])} nodes, {topology}, {profile}"]
     if written:
         lines.append(f"Written: {written}")
     if moved.carriage_returns:

@@ -7,9 +7,9 @@ from ipaddress import ip_address
 from statistics import median
 
 from fleet.look import Look, Observed, Planned, shown
+from fleet.plan import NodePlan
 from fleet.problems import Problem
 from fleet.scalars import Gpus
-from fleet.settings import Engine
 from fleet.topology import Kind
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -103,26 +103,27 @@ def memory(look: Planned) -> Iterator[Problem]:
     for node, observed in look.ranks:
         seen = observed.get("memory") or {}
         total, available = seen.get("total"), seen.get("available")
-        needed = _needed(look, total)
+        needed = _needed(look, node, total)
         if available is not None and needed is not None and available < needed:
             wanted = f"{_gib(needed)} before the engine starts"
             hint = f"On {node.name}: ps aux --sort=-rss | head. preflight.memory says how much it shall be."
             yield Problem("memory", node.name, f"has {_gib(available)} of memory free", wanted, hint)
 
 
-def _needed(look: Look, total: int | None) -> int | None:
+def _needed(look: Look, node: NodePlan, total: int | None) -> int | None:
     engine = look.settings.engine
     if look.settings.preflight.memory is not None:
         return look.settings.preflight.memory
     if engine.gpus is Gpus.OFF or total is None:
         return None
-    return int(total * _share(engine))
+    return int(total * _share(node))
 
 
-def _share(engine: Engine) -> float:
-    """Of all memory, what the engine takes: GPU and CPU share it."""
+def _share(node: NodePlan) -> float:
+    """Of all memory, what the engine takes there: GPU and CPU share it."""
+    told = node.container.env.get("MEM_FRACTION_STATIC") if node.container else None
     try:
-        return min(float(engine.env.get("MEM_FRACTION_STATIC", SHARE)), 1.0)
+        return min(float(told.value), 1.0) if told else SHARE
     except ValueError:
         return SHARE
 

@@ -1,25 +1,27 @@
 """From the launcher's file to a stack config: what is carried over, and what is left.
 
 The rule for container variables is that the engine is told what the launcher would tell it: a variable stands in
-`engine.env` where the stack would otherwise tell something else or nothing, also where the file has none and the
-launcher a default.
+`engine.serving` or `engine.env` where the stack would otherwise tell something else or nothing, also where the file has
+none and the launcher a default, and in `engine.without` where the launcher would tell nothing. The profile is the one
+that leaves least to say.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from fleet import launcher, variables
 from fleet.addressing import SUBNET_PREFIX
+from fleet.carried import Left, Told, Variables, as_number, tell
 from fleet.launcher import Setting, Way
 from fleet.launcher_file import LauncherFile, is_secret
 from fleet.loading import load
-from fleet.plan import StackName, make
-from fleet.problems import NAMESPACE, Problem, ProblemsError
+from fleet.problems import Problem, ProblemsError
+from fleet.profiles import WHOLE, Profile
 from fleet.scalars import LABEL, LibraryMode
 from fleet.settings import OWNED_ENV, PIP_LIBRARY
 from fleet.topology import Kind
@@ -38,31 +40,19 @@ POLL_S = 10
 MODEL, STATE, ENGRAM, CACHE = "/models/DeepSeek-V4.1-Flash", "/state", "/engram", "/root/.cache"
 
 
-@dataclass(frozen=True)
-class Left:
-    """Something of the file that is not in the stack config. `line` is None where it is a default of the launcher.
-
-    `value` is None where it is a secret; `why` is a sentence.
-    """
-
-    name: str
-    line: int | None
-    value: str | None
-    why: str
-
-
 @dataclass
 class Moved:
     """What came of a file.
 
-    `assumed`: settings that the file does not have, with the launcher's defaults that were taken. `told`: variables of
-    `engine.env` of that kind. `secrets`: config paths to set. `todo`: what the operator has to see to. `needless`: what
-    this program does without. `problems`: what is wrong about the config. `carriage_returns`: as of the script.
+    `assumed`: settings that the file does not have, with the launcher's defaults that were taken. `told`: keys of
+    `engine.serving` and names of `engine.env` of that kind. `secrets`: config paths to set. `todo`: what the operator
+    has to see to. `needless`: what this program does without. `problems`: what is wrong about the config.
+    `carriage_returns`: as of the script.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
     assumed: dict[str, str] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    told: Collection[str] = ()
     secrets: dict[str, int | None] = field(default_factory=dict)
     todo: list[Left] = field(default_factory=list)
     needless: list[Left] = field(default_factory=list)
@@ -95,22 +85,42 @@ class _Mover:
         fabric = self._fabric()
         nccl = self._library(nodes)
         engine = self._engine()
-        told = _told(fabric, nccl)
-        env, head = self._variables(told)
-        out.config = {
+        base = {
             "nodes": nodes,
             "ssh": {"user": self._take("WORKER_USER"), "identity": self._identity()},
             "fabric": fabric,
             **({"nccl": nccl} if nccl else {}),
-            "engine": {**engine, **({"env": env} if env else {}), **({"headEnv": head} if head else {})},
         }
-        self._compare(len(nodes), told.head)
+        attempts = [self._attempt(base, engine, profile) for profile in self._profiles()]
+        best = min(attempts, key=lambda one: (len(one.problems), one.variables.size))
+        out.config, out.problems = best.config, best.problems
+        out.todo += best.variables.left
+        out.secrets |= best.variables.secrets
+        out.told = best.variables.untold
+        self._pairs()
+        self._api_key()
+        self._compare(len(nodes), best.told.head)
         self._rest()
-        try:
-            load(out.config)
-        except ProblemsError as error:
-            out.problems = error.problems
         return out
+
+    def _profiles(self) -> list[Profile]:
+        """The profiles for the image that the file says it builds, or all; the first of equals is taken."""
+        recipe = self._get("BUILD_DOCKERFILE") if self._line("BUILD_DOCKERFILE") is not None else None
+        whole = [one.name for one in WHOLE.values() if recipe in (None, one.build.recipe)]
+        return [*whole, Profile.AUTO]
+
+    def _attempt(self, base: Mapping[str, Any], engine: Mapping[str, Any], profile: Profile) -> _Attempt:
+        """The stack file with this profile."""
+        told = tell(base["fabric"], base.get("nccl"), engine["epSize"], profile)
+        variables = self._variables(told)
+        config = {**base, "engine": {**engine, "profile": profile.value, **variables.sections()}}
+        if profile is Profile.AUTO:
+            del config["engine"]["profile"]
+        try:
+            load(config)
+        except ProblemsError as error:
+            return _Attempt(config, told, variables, error.problems)
+        return _Attempt(config, told, variables, ())
 
     def _take(self, name: str) -> str:
         """What the launcher has for a setting; a default of its own is noted."""
@@ -163,19 +173,19 @@ class _Mover:
         return fabric
 
     def _engine(self) -> dict[str, Any]:
-        engine: dict[str, Any] = {"image": self._take("IMAGE"), "epSize": _number(self._take("EP_SIZE"))}
+        engine: dict[str, Any] = {"image": self._take("IMAGE"), "epSize": as_number(self._take("EP_SIZE"))}
         for key, name in (("port", "PORT"), ("distPort", "DIST_PORT"), ("servedModelName", "SERVED_MODEL_NAME")):
             if self._get(name) != launcher.SETTINGS[name].default:
-                engine[key] = _number(self._get(name))
+                engine[key] = as_number(self._get(name))
         if self._get("SHM_SIZE") != launcher.SETTINGS["SHM_SIZE"].default:
             engine["shmSize"] = self._get("SHM_SIZE")
-        polls = _number(self._get("READY_TIMEOUT"))
+        polls = as_number(self._get("READY_TIMEOUT"))
         if isinstance(polls, str):
             self._left("READY_TIMEOUT", "It is not a number.")
         elif str(polls) != launcher.SETTINGS["READY_TIMEOUT"].default:
             engine["readyTimeout"] = polls * POLL_S
         if self._ring and self._get("NCCL_IB_GID_INDEX"):
-            engine["gidIndex"] = _number(self._get("NCCL_IB_GID_INDEX"))
+            engine["gidIndex"] = as_number(self._get("NCCL_IB_GID_INDEX"))
         engine["volumes"] = list(self._volumes())
         return engine
 
@@ -225,21 +235,10 @@ class _Mover:
 
     # Variables of the containers.
 
-    def _variables(self, told: _Told) -> tuple[dict[str, str], dict[str, str]]:
+    def _variables(self, told: Told) -> Variables:
         """What all ranks and what rank 0 is told beside what the stack tells them anyway."""
-        out, sources = self._out, dict[str, str]()
-        wanted: dict[str, str] = {}
-        for one in self._settings(Way.ENV, Way.FIXED, *([Way.RING] if self._ring else [])):
-            if self._get(one) and one not in OWNED_ENV:
-                fixed = launcher.SETTINGS[one].way is Way.FIXED
-                wanted[one] = launcher.SETTINGS[one].default if fixed else self._get(one)
-        for pair in self._get("EXTRA_CONTAINER_ENV").split():
-            match = PAIR.fullmatch(pair)
-            if match is None:
-                name = "EXTRA_CONTAINER_ENV"
-                out.todo.append(Left(name, self._line(name), None, "One of its words is not KEY=VALUE."))
-                continue
-            wanted[match[1]], sources[match[1]] = match[2], "EXTRA_CONTAINER_ENV"
+        found, (wanted, sources) = Variables(), self._wanted()
+        found.without = sorted(told.profile - wanted.keys() - self._file.unknown)
         env = {name: value for name, value in wanted.items() if {told.head.get(name), told.worker.get(name)} != {value}}
         head = {name: self._get(name) for name in self._settings(Way.HEAD) if name not in sources}
         memory = "MEM_FRACTION_STATIC"
@@ -247,25 +246,45 @@ class _Mover:
             head[memory] = self._get(f"HEAD_{memory}")
         head = {name: value for name, value in head.items() if value and value != told.head.get(name)}
         for name in [name for name in env if name in OWNED_ENV]:
-            self._left_variable(name, env.pop(name), sources, f"It follows from {OWNED_ENV[name]}.")
+            found.left.append(self._left_variable(name, env.pop(name), sources, f"It follows from {OWNED_ENV[name]}."))
         for values, key in ((env, "env"), (head, "headEnv")):
             for name in [name for name, value in values.items() if is_secret(name, value)]:
                 del values[name]
-                out.secrets[f"engine.{key}.{name}"] = self._line(sources.get(name, name))
-        for objection in list(variables.objections(told.ground, env)):
+                place = "headEnv" if name == "API_KEY" else key
+                found.secrets[f"engine.{place}.{name}"] = self._line(sources.get(name, name))
+        meshed = self._ring and wanted.get("DSV41_ROCE_RING", "0") not in ("", "0")
+        grounds = [told.ground, *([replace(told.ground, mesh=True)] if meshed else [])]
+        for objection in [one for ground in grounds for one in variables.objections(ground, env)]:
             if objection.name in env:
                 why = f"It {objection.seen}, wanted {objection.wanted}. {objection.hint}"
-                self._left_variable(objection.name, env.pop(objection.name), sources, why)
-        out.told = [name for name in env if name not in sources and self._line(name) is None]
-        self._api_key()
-        return {name: env[name] for name in sorted(env, key=out.told.__contains__)}, head
+                found.left.append(self._left_variable(objection.name, env.pop(objection.name), sources, why))
+        found.put(env, head, {name for name in env if name not in sources and self._line(name) is None})
+        return found
+
+    def _wanted(self) -> tuple[dict[str, str], dict[str, str]]:
+        """What the launcher tells all ranks, and the setting that it is from where that has another name."""
+        wanted, sources = dict[str, str](), dict[str, str]()
+        for one in self._settings(Way.ENV, Way.FIXED, *([Way.RING] if self._ring else [])):
+            if self._get(one) and one not in OWNED_ENV:
+                fixed = launcher.SETTINGS[one].way is Way.FIXED
+                wanted[one] = launcher.SETTINGS[one].default if fixed else self._get(one)
+        for pair in self._get("EXTRA_CONTAINER_ENV").split():
+            if match := PAIR.fullmatch(pair):
+                wanted[match[1]], sources[match[1]] = match[2], "EXTRA_CONTAINER_ENV"
+        return wanted, sources
 
     def _settings(self, *ways: Way) -> list[str]:
         return [one.name for one in launcher.of_way(*ways) if one.name not in self._file.unknown]
 
-    def _left_variable(self, name: str, value: str, sources: Mapping[str, str], why: str) -> None:
-        line = self._line(sources.get(name, name))
-        self._out.todo.append(Left(name, line, None if is_secret(name, value) else value, why))
+    def _left_variable(self, name: str, value: str, sources: Mapping[str, str], why: str) -> Left:
+        return Left(name, self._line(sources.get(name, name)), None if is_secret(name, value) else value, why)
+
+    def _pairs(self) -> None:
+        name = "EXTRA_CONTAINER_ENV"
+        for pair in self._get(name).split():
+            if not PAIR.fullmatch(pair):
+                why = "One of its words is not KEY=VALUE."
+                self._out.todo.append(Left(name, self._line(name), None, why))
 
     def _api_key(self) -> None:
         key = self._get("API_KEY")
@@ -321,27 +340,14 @@ class _Mover:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What head and workers are told without any variable of the operator's."""
+class _Attempt:
+    """A stack file, and what is wrong about it."""
 
-    ground: variables.Ground
-    head: Mapping[str, str]
-    worker: Mapping[str, str]
-
-
-def _told(fabric: Mapping[str, Any], nccl: Mapping[str, Any]) -> _Told:
-    """What four nodes are told on this fabric, with the library that way."""
-    nodes = [{"name": f"node{number}", "address": f"192.0.2.{number}"} for number in range(1, 5)]
-    config = {"nodes": nodes, "ssh": {"user": "nobody"}, "engine": {"image": "engine"}, "fabric": fabric}
-    settings = load({**config, "nccl": {"mode": nccl["mode"], "library": {"onNode": "/library"}} if nccl else {}})
-    ranks = make(settings, None, StackName(NAMESPACE, "none")).containers
-    head, worker = ({name: flag.value for name, flag in rank.env.items()} for rank in ranks[:2])
-    return _Told(settings.ground, head, worker)
+    config: dict[str, Any]
+    told: Told
+    variables: Variables
+    problems: tuple[Problem, ...]
 
 
 def _words(text: str) -> list[str]:
     return text.replace(",", " ").split()
-
-
-def _number(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"[0-9]+", text) else text

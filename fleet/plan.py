@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any
 
-from fleet import flags, gid, netplan, ports, refusals, topology, variables
+from fleet import combinations, flags, gid, netplan, ports, refusals, topology, variables
 from fleet.addressing import BENCHMARK_NETWORK, PlaneAddresses, PortAddress, assign
 from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
+from fleet.engine_rules import where
 from fleet.facts import Facts
 from fleet.flags import Devices, Flag, Source
 from fleet.library import Choice
@@ -26,7 +27,9 @@ from fleet.mesh.plan import remarks as mesh_remarks
 from fleet.nccl import Libraries
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError, config_path
+from fleet.profiles import Profile
 from fleet.settings import Node, Settings
+from fleet.told import known
 from fleet.topology import PLANES, Cabling, End, Kind, Socket, Topology
 from node.digest import digest
 from node.files import MARK
@@ -245,12 +248,22 @@ class _Planner:
 
     def plan(self) -> Plan:
         self.problems.extend(refusals.ring_profile(self.settings))
+        self.problems.extend(self._size())
         if self.probed:
             self._check()
         if self.problems:
             self._stand_in()
             raise PlanError(self.problems, self._made())
         return self._made()
+
+    def _size(self) -> Iterator[Problem]:
+        """What the engine's variables cannot do with so many ranks."""
+        settings = self.settings
+        if settings.engine.profile is Profile.NONE or settings.mesh.enabled:  # which asks for its size itself
+            return
+        for name in combinations.for_some_sizes(known(settings)):
+            seen = f"{name} is on with {len(self.ranks)} ranks"
+            yield Problem("engine-ranks", config_path(where(settings, name)), seen, "4 or 8 ranks", "Set it to 0.")
 
     def _stand_in(self) -> None:
         """Put the usual device where a planned one was not found, for a draft."""
@@ -583,6 +596,10 @@ class _Planner:
         for one in variables.remarks(self.settings.ground, env, hcas):
             path = config_path(("engine", "env", one.name))
             yield Problem(one.code, path, one.seen, one.wanted, one.hint), one.warning
+        for one in combinations.remarks(self.settings.ground, env):
+            path = config_path(where(self.settings, one.name))
+            seen = one.seen if path.endswith(one.name) else f"{one.name} {one.seen}"
+            yield Problem(one.code, path, seen, one.wanted, one.hint), one.warning
         if self.mesh:
             yield from ((note, False) for note in mesh_remarks(self.mesh))
 

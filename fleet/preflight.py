@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet import containers, levels, machine, membership, rates
+from fleet import containers, fits, levels, machine, membership, rates
 from fleet.drift import deviations_of
 from fleet.look import Check, Look, Planned, PlannedCheck
 from fleet.problems import Problem
@@ -83,6 +83,9 @@ AFTER: tuple[PlannedCheck, ...] = (
     containers.engram,
     machine.image_space,
     machine.memory,
+    fits.weights,
+    fits.pool,
+    fits.rest,
     machine.gpu,
     machine.rdma,
     machine.ports,

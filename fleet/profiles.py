@@ -15,26 +15,77 @@ ANY = "any"
 
 
 class Profile(StrEnum):
-    """Whether the containers are told about NCCL: what fits the fabric, or nothing."""
+    """What the containers are told beside what follows from nodes and fabric.
+
+    AUTO is NCCL as it fits the fabric, NONE nothing; the others are everything that the launcher tells, each for one of
+    its images. What is told on which fabric follows from the fabric.
+    """
 
     AUTO = "auto"
     NONE = "none"
+    BASE = "base"
+    CANARY = "canary"
+    CANARY_ROCE = "canary-roce"
+    PRODUCTION_V2_2 = "production-v2.2"
+    PRODUCTION_V2_3 = "production-v2.3"
 
 
 @dataclass(frozen=True)
 class Place:
     """Where an entry counts: on one kind of fabric or on any, with so many planes or any number, for one source of the
-    library or any, with mesh or without or either."""
+    library or any, with mesh or without or either, for some profiles or all (where `group` is None)."""
 
     on: str
     planes: int | None = None
     nccl: LibraryMode | None = None
     mesh: bool | None = None
+    group: str | None = None
+    profiles: frozenset[Profile] = frozenset(Profile)
 
-    def covers(self, kind: Kind, planes: int, library: LibraryMode | None = None, *, mesh: bool = False) -> bool:
-        """Whether a fabric of this kind with so many planes, and a library from there, is such a place."""
-        fitting = self.on in (ANY, kind.value) and self.planes in (None, planes)
+    def covers(
+        self,
+        kind: Kind,
+        planes: int,
+        library: LibraryMode | None = None,
+        *,
+        mesh: bool = False,
+        profile: Profile = Profile.AUTO,
+    ) -> bool:
+        """Whether a fabric of this kind with so many planes, a library from there, and this profile is such a place."""
+        fitting = self.on in (ANY, kind.value) and self.planes in (None, planes) and profile in self.profiles
         return fitting and self.nccl in (None, library) and self.mesh in (None, mesh)
+
+
+@dataclass(frozen=True)
+class Build:
+    """An image of the launcher: the recipe that it is built by, and its capabilities."""
+
+    name: str
+    recipe: str
+    has: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A profile that tells everything that the launcher tells, with the image that it is for.
+
+    `least_ep` is where the search for an expert-parallel size begins; `what` completes "the profile is …".
+    """
+
+    name: Profile
+    build: Build
+    least_ep: int
+    what: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """A variable that works only in an image with a capability, unless its value is one of `off`."""
+
+    name: str
+    capability: str
+    off: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -49,12 +100,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which values of a variable work at a place; none of them where `only` is empty."""
+    """Which values of a variable work at a place; none of them where `only` is empty.
+
+    `shared` is about variables of all ranks; rank 0 alone may have what it likes.
+    """
 
     name: str
     place: Place
     only: tuple[str, ...]
     why: str
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,20 +170,29 @@ def lines_for(kind: Kind, planes: int) -> Iterator[Line]:
     return (line for line in LINES if line.place.covers(kind, planes))
 
 
-def layers_for(kind: Kind, planes: int, *, mesh: bool = False) -> Iterator[Layer]:
+def layers_for(kind: Kind, planes: int, *, mesh: bool = False, profile: Profile = Profile.AUTO) -> Iterator[Layer]:
     """The layers of a fabric, the winning ones last."""
-    return (layer for layer in LAYERS if layer.place.covers(kind, planes, mesh=mesh))
+    return (layer for layer in LAYERS if layer.place.covers(kind, planes, mesh=mesh, profile=profile))
 
 
-def values(kind: Kind, planes: int, *, mesh: bool = False) -> Mapping[str, tuple[str, str]]:
-    """Variable -> value and the name of the layer that it is from."""
-    layers = layers_for(kind, planes, mesh=mesh)
+def values(
+    kind: Kind, planes: int, *, mesh: bool = False, profile: Profile = Profile.AUTO
+) -> Mapping[str, tuple[str, str]]:
+    """Variable -> value and the name of the layer that it is from. A value may be a reference, `$NAME`."""
+    layers = layers_for(kind, planes, mesh=mesh, profile=profile)
     return {name: (value, layer.name) for layer in layers for name, value in layer.values.items()}
 
 
-def rules_for(kind: Kind, planes: int, library: LibraryMode | None = None, *, mesh: bool = False) -> Iterator[Rule]:
-    """The rules of a fabric, and of an engine that has its library from there."""
-    return (rule for rule in RULES if rule.place.covers(kind, planes, library, mesh=mesh))
+def rules_for(
+    kind: Kind,
+    planes: int,
+    library: LibraryMode | None = None,
+    *,
+    mesh: bool = False,
+    profile: Profile = Profile.AUTO,
+) -> Iterator[Rule]:
+    """The rules of a fabric, of a profile, and of an engine that has its library from there."""
+    return (rule for rule in RULES if rule.place.covers(kind, planes, library, mesh=mesh, profile=profile))
 
 
 def _line(raw: Mapping[str, Any]) -> Line:
@@ -147,29 +211,41 @@ def _line(raw: Mapping[str, Any]) -> Line:
     )
 
 
-def _read(
-    path: Path,
-) -> tuple[tuple[Layer, ...], tuple[Rule, ...], tuple[LeftOut, ...], tuple[Line, ...], Mapping[str, str]]:
-    raw = tomllib.loads(path.read_text())
-    return (
-        tuple(Layer(one["name"], _place(one), one["from"], one["values"]) for one in raw["layers"]),
-        tuple(
-            Rule(name, _place(one), tuple(one.get("only", ())), one["why"])
-            for one in raw["rules"]
-            for name in one["names"]
-        ),
-        tuple(LeftOut(name, _place(one), one["why"]) for one in raw["left-out"] for name in one["names"]),
-        tuple(_line(one) for one in raw["lines"]),
-        raw["sources"],
-    )
-
-
 def _place(raw: Mapping[str, Any]) -> Place:
     library = LibraryMode(raw["nccl"]) if "nccl" in raw else None
-    place = Place(raw.get("on", ANY), raw.get("planes"), library, raw.get("mesh"))
+    group = raw.get("for")
+    members = frozenset(Profile) if group is None else frozenset(map(Profile, _RAW["groups"].get(group, [group])))
+    place = Place(raw.get("on", ANY), raw.get("planes"), library, raw.get("mesh"), group, members)
     assert place.on in (ANY, *Kind)
     assert place.planes in (None, *range(1, len(PLANES) + 1))
     return place
 
 
-LAYERS, RULES, LEFT_OUT, LINES, SOURCES = _read(Path(__file__).with_name("profiles.toml"))
+def _wholes(builds: Mapping[str, Build]) -> Iterator[Whole]:
+    for one in _RAW["profiles"]:
+        yield Whole(Profile(one["name"]), builds[one["build"]], one["ep"], one["what"], one["from"])
+
+
+def _entries(table: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The entries of a table that are about variables, each with one of the names that it has."""
+    return ((name, one) for one in _RAW[table] for name in one["names"])
+
+
+_RAW = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text())
+
+SOURCES: Mapping[str, str] = _RAW["sources"]
+CAPABILITIES: Mapping[str, str] = _RAW["capabilities"]
+"""What images can have: what it is, by name."""
+
+BUILDS = {one["name"]: Build(one["name"], one["recipe"], frozenset(one["has"])) for one in _RAW["builds"]}
+WHOLE = {one.name: one for one in _wholes(BUILDS)}
+"""The profiles that are whole environments, each for an image of the launcher."""
+
+NEEDS = tuple(Need(name, one["has"], tuple(one["off"])) for name, one in _entries("needs"))
+LAYERS = tuple(Layer(one["name"], _place(one), one["from"], one["values"]) for one in _RAW["layers"])
+RULES = tuple(
+    Rule(name, _place(one), tuple(one.get("only", ())), one["why"], one.get("shared", False))
+    for name, one in _entries("rules")
+)
+LINES = tuple(_line(one) for one in _RAW["lines"])
+LEFT_OUT = tuple(LeftOut(name, _place(one), one["why"]) for name, one in _entries("left-out"))

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from fleet import profiles, scalars
 from fleet.catalogue import inner_model
 from fleet.problems import NAMESPACE
+from fleet.profiles import Profile
 from fleet.settings import OWNED_ENV, Settings
 from fleet.topology import Kind
 
@@ -52,7 +53,8 @@ GROUNDS = {
 PROFILES = """\
 ## Variables of NCCL
 
-With `engine.profile: auto` the containers are also told this. `python -m fleet status --env` and the stack output
+With `engine.profile: auto` the containers are also told this, and with those of the launcher this and everything in
+[docs/settings.md](settings.md). `python -m fleet status --env` and the stack output
 `environment` show every rank's variables, each with where it comes from.
 """
 
@@ -90,7 +92,7 @@ def _profiles() -> str:
         (f"`{name}`", *(f"`{values[name][0]}`" if name in values else "" for values in grounds)) for name in named
     ]
     rules = [
-        (f"`{rule.name}`", _where(rule.place), ", ".join(f"`{value}`" for value in rule.only) or "refused", rule.why)
+        (f"`{rule.name}`", _where(rule.place), _takes_of(rule), rule.why)
         for rule in sorted(profiles.RULES, key=lambda rule: rule.name)
     ]
     left_out: dict[tuple[str, str], list[str]] = {}
@@ -101,22 +103,30 @@ def _profiles() -> str:
             PROFILES,
             _table(("Variable", *GROUNDS), values),
             "Where the values come from:\n",
-            *(f"- {layer.name}: {layer.source}." for layer in profiles.LAYERS),
+            *(f"- {layer.name}: {layer.source}." for layer in profiles.LAYERS if Profile.AUTO in layer.place.profiles),
             *(f"- {name.capitalize()}: {what}." for name, what in profiles.SOURCES.items()),
             "\n`engine.env` replaces single values. What cannot work on a fabric is refused:\n",
-            _table(("Variable", "Fabric", "Takes", "Why"), rules),
+            _table(("Variable", "Fabric, profile", "Takes", "Why"), rules),
             "What the launcher sets and this program leaves out:\n",
             _table(
-                ("Fabric", "Variables", "Why"), [(at, ", ".join(names), why) for (at, why), names in left_out.items()]
+                ("Fabric, profile", "Variables", "Why"),
+                [(at, ", ".join(names), why) for (at, why), names in left_out.items()],
             ),
         )
     )
 
 
+def _takes_of(rule: profiles.Rule) -> str:
+    refused = "refused for all ranks" if rule.shared else "refused"
+    return ", ".join(f"`{value}`" for value in rule.only) or refused
+
+
 def _where(place: profiles.Place) -> str:
     mesh = {None: "", True: ", with mesh", False: ", without mesh"}[place.mesh]
     library = f", `{place.nccl}`" if place.nccl else ""
-    return f"{place.on}{', both planes' if place.planes == 2 else ''}{mesh}{library}"
+    chosen = [f", `{profile}`" for profile in Profile if profile in place.profiles and profile is not Profile.NONE]
+    few = "".join(chosen) if len(chosen) < len(Profile) - 1 else ""
+    return f"{place.on}{', both planes' if place.planes == 2 else ''}{mesh}{library}{few}"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -165,6 +175,8 @@ def _takes(field: FieldInfo) -> str:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(f"`{word}`" for word in kind)
     extra = field.json_schema_extra
+    if isinstance(extra, dict) and "takes" in extra:
+        return str(extra["takes"])
     unit = str(extra["unit"]) if isinstance(extra, dict) else ""
     low = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
     high = next((limit.le for limit in limits if isinstance(limit, Le)), None)

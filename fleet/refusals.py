@@ -53,7 +53,7 @@ def ring_profile(settings: Settings) -> Iterator[Problem]:
     Not a rule of the settings: a ring that has lost a node must still be shown, and put back as it was.
     """
     size = len(settings.ranks)
-    if settings.fabric.topology is Kind.RING and settings.engine.profile is Profile.AUTO and size != RING_RANKS:
+    if settings.fabric.topology is Kind.RING and settings.engine.profile is not Profile.NONE and size != RING_RANKS:
         yield Problem(
             "ring-ranks",
             config_path(("nodes",)),

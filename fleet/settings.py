@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from fleet import scalars, variables, verdicts
 from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
+from fleet.engine_rules import broken
 from fleet.mesh.conditions import unmet
 from fleet.mesh.settings import Mesh
 from fleet.model import Broken
@@ -21,6 +22,8 @@ from fleet.model import Model as _Model
 from fleet.problems import Loc, shown
 from fleet.profiles import Profile
 from fleet.scalars import GpuChoice, Gpus, LibraryMode, State, choice
+from fleet.serving import Serving
+from fleet.told import known
 from fleet.topology import FIRST_HOST, RING_MINIMUM, SWITCHED_MINIMUM, Cabling, Kind, Socket
 
 
@@ -355,12 +358,18 @@ class Engine(_Model):
     ep_size: Annotated[scalars.Whole, Field(ge=1)] | None = Field(
         None,
         description="Expert-parallel size; divides the number of ranks. "
-        "Without it: the smallest from 2 on that the engine's kernels can take; 2 with 4 ranks.",
+        "Without it: the smallest from 2 on that the engine's kernels can take; 2 with 4 ranks. Production: from 1.",
     )
     profile: Annotated[Profile, choice(Profile)] = Field(
         Profile.AUTO,
         description="`auto`: variables of NCCL as the fabric needs them, listed below; a ring then has 4 ranks. "
-        "`none`: only those that follow from nodes and fabric, the others are yours.",
+        "`none`: only those that follow from nodes and fabric, the others are yours. The others: everything that the "
+        "launcher tells its containers, on this fabric and for that image ([docs/settings.md](settings.md)).",
+    )
+    serving: Serving = Field(
+        Serving(),
+        description="Capacity and scheduling. Without a key: what the profile says; `auto` and `none` say nothing, and "
+        "the image has its own values.",
     )
     gid_index: Annotated[scalars.Whole, Field(ge=0, le=255)] | None = Field(
         None,
@@ -374,6 +383,7 @@ class Engine(_Model):
     head_env: dict[scalars.EnvName, scalars.EnvValue] = Field(
         {}, description="The same for rank 0 only; wins over `env`."
     )
+    without: list[scalars.EnvName] = Field([], description="Variables of the profile that no rank is told.")
     privileged: scalars.Switch = Field(
         False, description="Run privileged. The default gives `/dev/infiniband` and CAP_IPC_LOCK."
     )
@@ -459,10 +469,10 @@ class Preflight(_Model):
 
     def rules(self) -> Iterator[Broken]:
         """Only codes that there are, and none that must be heeded."""
-        for key, known in (("ignore", verdicts.CODES), ("refuse", verdicts.REFUSABLE)):
+        for key, codes in (("ignore", verdicts.CODES), ("refuse", verdicts.REFUSABLE)):
             for index, code in enumerate(getattr(self, key)):
-                if code not in known:
-                    near = difflib.get_close_matches(code, known, n=1)
+                if code not in codes:
+                    near = difflib.get_close_matches(code, codes, n=1)
                     hint = f"Did you mean {near[0]}?" if near else "docs/checks.md has all codes."
                     yield Broken("check-unknown", (key, index), f'is "{code}"', "the code of a check", hint)
         for index, code in enumerate(self.ignore):
@@ -578,6 +588,7 @@ class Settings(_Model):
         yield from self._variables()
         yield from self._library()
         yield from unmet(self)
+        yield from broken(self)
 
     def _unique(self) -> Iterator[Broken]:
         for key in ("name", "address", "host_key"):
@@ -620,8 +631,8 @@ class Settings(_Model):
                 "Leave it out for the default.",
                 (("nodes",),),
             )
-        elif self.engine.ep_size is not None and self.engine.profile is Profile.AUTO:
-            wrong = variables.expert_share(size, self.engine.ep_size, self.engine.env)
+        elif self.engine.ep_size is not None and self.engine.profile is not Profile.NONE:
+            wrong = variables.expert_share(size, self.engine.ep_size, known(self))
             if wrong:
                 yield Broken(
                     "ep-share",
@@ -629,7 +640,7 @@ class Settings(_Model):
                     f"is {self.engine.ep_size} with {size} ranks, so each has {wrong[0]} of an expert's rows",
                     f"a multiple of {wrong[1]}",
                     "Choose another, or leave it out. DSV41_MOE_B12X_NEXT=1 in engine.env takes multiples of 64.",
-                    (("nodes",), ("engine", "env"), ("engine", "profile")),
+                    (("nodes",), ("engine", "env"), ("engine", "profile"), ("engine", "without")),
                 )
         for number, plane in self.fabric.planes.items():
             loc: Loc = ("fabric", f"plane{number}", "pool")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fleet import profiles
 from fleet.problems import shown
-from fleet.profiles import Profile
+from fleet.profiles import Profile, Rule
 from fleet.scalars import LibraryMode
 from fleet.topology import Kind
 
@@ -46,7 +46,17 @@ class Ground:
 
     def profile_values(self) -> Mapping[str, tuple[str, str]]:
         """Variable -> value and layer of the profile."""
-        return {} if self.profile is Profile.NONE else profiles.values(self.kind, self.planes, mesh=self.mesh)
+        if self.profile is Profile.NONE:
+            return {}
+        return profiles.values(self.kind, self.planes, mesh=self.mesh, profile=self.profile)
+
+    def rules(self) -> Iterator[Rule]:
+        """What the operator's own variables may say."""
+        return profiles.rules_for(self.kind, self.planes, self.library, mesh=self.mesh, profile=self.profile)
+
+    def applies(self, rule: Rule, env: Mapping[str, str]) -> bool:
+        """Whether a rule counts with these variables: those of rings do where NCCL is to keep to the ring."""
+        return rule.place.on != Kind.RING or self.ring_mode(env)
 
     def ring_mode(self, env: Mapping[str, str]) -> bool:
         """Whether NCCL will keep to the ring: by profile, or by the operator's own variables."""
@@ -67,7 +77,7 @@ class Objection:
 def objections(ground: Ground, env: Mapping[str, str]) -> Iterator[Objection]:
     """What is wrong about variables that are set for all ranks."""
     yield from _empty(env)
-    yield from _forbidden(ground, env)
+    yield from _forbidden(ground, env, head=False)
     yield from _channels(ground, env)
 
 
@@ -84,7 +94,7 @@ def objections_of_head(ground: Ground, env: Mapping[str, str], head: Mapping[str
         )
     own = {name: value for name, value in head.items() if name not in shared}
     yield from _empty(own)
-    yield from (one for one in _forbidden(ground, {**env, **own}) if one.name in own)
+    yield from (one for one in _forbidden(ground, {**env, **own}, head=True) if one.name in own)
 
 
 def _empty(env: Mapping[str, str]) -> Iterator[Objection]:
@@ -95,17 +105,16 @@ def _empty(env: Mapping[str, str]) -> Iterator[Objection]:
             )
 
 
-def _forbidden(ground: Ground, env: Mapping[str, str]) -> Iterator[Objection]:
-    ring_mode = ground.ring_mode(env)
-    for rule in profiles.rules_for(ground.kind, ground.planes, ground.library, mesh=ground.mesh):
+def _forbidden(ground: Ground, env: Mapping[str, str], *, head: bool) -> Iterator[Objection]:
+    for rule in ground.rules():
         value = env.get(rule.name)
-        of_ring = rule.place.on == Kind.RING
-        if not value or value in rule.only or (of_ring and not ring_mode):
+        if not value or value in rule.only or not ground.applies(rule, env) or (rule.shared and head):
             continue
         where = "" if rule.place.on == profiles.ANY else f" on a {ground.kind} fabric"
         where += f" with nccl.mode {rule.place.nccl}" if rule.place.nccl else ""
         if rule.place.mesh is not None:
             where += f" {'with' if rule.place.mesh else 'without'} mesh"
+        where += " for all ranks" if rule.shared else ""
         wanted = f"{' or '.join(rule.only) or 'no such variable'}{where}"
         yield Objection("env-forbidden", rule.name, f"is {shown(value)}", wanted, rule.why)
 

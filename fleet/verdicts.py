@@ -38,6 +38,7 @@ class About(StrEnum):
     ENGRAM = "a folder for the packed engram"
     GID = "engine.gidIndex"
     PROFILE = "NCCL's variables by profile"
+    LAUNCHER = "a profile of the launcher"
     LIBRARY = "a library in place of the image's"
 
 
@@ -273,6 +274,18 @@ CHECKS: tuple[Row, ...] = (
     _refused("gid-given", "engine.gidIndex fits every node", About.GID),
     # The engine
     _refused("ring-ranks", "the ring has as many ranks as its profile is for", About.RING),
+    _refused("engine-ranks", "the ranks are as many as the engine's collectives are for", About.PROFILE),
+    _warning("profile-ranks", "the ranks are as many as the profile's values are for", About.LAUNCHER),
+    _start("memory-weights", "the weights fit into the engine's share of memory", About.LAUNCHER),
+    _warning("memory-pool", "the KV pool fits beside them", About.LAUNCHER),
+    _warning("memory-rest", "enough memory is left for the rest", About.LAUNCHER),
+    _warning("folded-sampling", "sampled requests stay in the CUDA graph", About.LAUNCHER),
+    _warning("serial-off", "weights are copied one after the other", About.RING),
+    _warning("serial-fast", "the fast loader has its own pace", About.SWITCHED),
+    _warning("fast-load-ep", "the fast loader is told the engine's expert-parallel size", About.PROFILE),
+    _warning("split-idle", "a prefill split can happen", About.PROFILE),
+    _warning("pool-small", "the KV pool has room for the longest request", About.PROFILE),
+    _warning("indexer-untold", "what goes by chunks is told so", About.PROFILE),
     _warning("head-leaves", "the head stays"),
     _warning("channels-few", "NCCL has a channel for each device", About.PROFILE),
     _note("channels-many", "NCCL has no more channels than are of use", About.RING),

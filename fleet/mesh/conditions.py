@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fleet.mesh.desired import GID_INDEX
 from fleet.model import Broken
-from fleet.profiles import Profile
+from fleet.profiles import WHOLE, Profile
 from fleet.topology import Kind
 
 if TYPE_CHECKING:
@@ -17,6 +17,12 @@ LEAST_MTU = 4200
 """Bytes. With less the ports come down from RoCE MTU 4096, the only one that the paths were qualified with."""
 
 OFF = "Or set mesh.enabled: off."
+
+
+def has_paths(settings: Settings) -> bool:
+    """Whether the image has the path-aware RoCEnante, as the operator says or the profile's image has it."""
+    whole = WHOLE.get(settings.engine.profile)
+    return settings.engine.image.roce_ring or (whole is not None and "roce-ring" in whole.build.has)
 
 
 def unmet(settings: Settings) -> Iterator[Broken]:
@@ -55,21 +61,21 @@ def unmet(settings: Settings) -> Iterator[Broken]:
             "docs/config.md says which it is.",
             enabled,
         )
-    if not engine.image.roce_ring:
+    if not has_paths(settings):
         yield Broken(
             "mesh-image",
             ("engine", "image", "roceRing"),
             "is off with the mesh on",
             "an image with the path-aware RoCEnante",
             f"Set it on where the image has b12x.comm.roce_ring, as one of Dockerfile.canary-roce. {OFF}",
-            enabled,
+            (*enabled, ("engine", "profile")),
         )
-    if engine.profile is not Profile.AUTO:
+    if engine.profile is Profile.NONE:
         yield Broken(
             "mesh-profile",
             ("engine", "profile"),
             f"is {engine.profile} with the mesh on",
-            Profile.AUTO,
+            f"{Profile.AUTO}, or one for an image with RoCEnante",
             f"The engine has to be told of the paths. {OFF}",
             enabled,
         )

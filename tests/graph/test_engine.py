@@ -39,10 +39,29 @@ CHANGES: dict[str, Any] = {
     "gidIndex": 5,
     "env": {"A": "1"},
     "headEnv": {"A": "1"},
+    "without": ["NCCL_DEBUG"],
     "privileged": "on",
     "gpus": "cdi",
     "shmSize": "1g",
     "volumes": ["/a:/b:ro"],
+    "serving": {"contextLength": 8192},
+    "serving.contextLength": 8192,
+    "serving.maxRunningRequests": 2,
+    "serving.cudaGraphMaxBsDecode": 2,
+    "serving.memFractionStatic": 0.7,
+    "serving.headMemFractionStatic": 0.7,
+    "serving.maxTotalTokens": 1000000,
+    "serving.chunkedPrefillSize": 1024,
+    "serving.prefillEmptyCacheTokens": 8192,
+    "serving.speculative": "off",
+    "serving.speculativeBlockSize": 3,
+    "serving.reasoningEffort": "max",
+    "serving.maxNewTokens": 4096,
+    "serving.loopAbort": "off",
+    "serving.loopNgram": 16,
+    "serving.loopRepeats": 3,
+    "serving.loopLineRepeats": 5,
+    "serving.extraArgs": "--sleep-on-idle",
 }
 # How the group is started and stopped, and where its image comes from: nothing of what it is.
 NOT_OF_THE_GROUP: dict[str, Any] = {
@@ -111,6 +130,7 @@ def test_a_container_is_unprivileged_stops_gently_and_is_not_restarted(graph: Gr
 
 def test_a_container_is_as_the_settings_say(register: Register) -> None:
     engine = {**CHANGES, "image": "engine:2"}
+    del engine["without"]  # of a profile, and here is none
     found = register(ring(engine={key: value for key, value in engine.items() if "." not in key}))
     inputs = found["spark2-engine"].inputs
     assert (inputs["name"], inputs["privileged"], inputs["shmSize"]) == ("other", True, 1 << 10)
@@ -141,7 +161,9 @@ def test_every_key_of_the_engine_is_in_one_of_the_tables() -> None:
 def with_engine(key: str, value: Any) -> dict[str, Any]:
     """A ring with one key of the engine set."""
     place, _, below = key.partition(".")
-    return changed(ring(), {f"engine.{place}": {"ref": "engine:1", below: value} if below else value})
+    if place == "image" and below:
+        return changed(ring(), {"engine.image": {"ref": "engine:1", below: value}})
+    return changed(ring(), {f"engine.{key}": value})
 
 
 @pytest.mark.parametrize("key", CHANGES)
@@ -175,7 +197,7 @@ def test_every_argument_of_a_container_is_in_the_digest_of_the_group(name: str) 
 
 
 def test_an_encrypted_setting_stays_a_secret(register: Register, graph: Graph) -> None:
-    config = changed(ring(), {"engine.env.API_KEY": "hunter2", "engine.headEnv.TOKEN": "hunter3"})
+    config = changed(ring(), {"engine.headEnv.API_KEY": "hunter2", "engine.env.TOKEN": "hunter3"})
     found = register(config, secret_keys=("engine",))
     for container in found.of(CONTAINER):
         assert is_secret(container.inputs["envs"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet import containers, levels, machine, membership, preflight, rates
+from fleet import containers, fits, levels, machine, membership, preflight, rates
 from fleet.loading import load
 from fleet.look import Look, Planned
 from fleet.plan import Plan
@@ -188,11 +188,54 @@ def test_memory_has_to_be_free_as_the_engine_or_the_operator_wants_it(raw: Raw) 
         return [one.path for one in machine.memory(look(raw, changed(ring(), changes)))]
 
     assert short({"engine.env": {"MEM_FRACTION_STATIC": "0.5"}}) == []
-    assert short({"engine.env": {"MEM_FRACTION_STATIC": "much"}}) == ["spark2"]
+    assert short({"engine.serving.memFractionStatic": "0.5"}) == []
+    assert short({"engine.profile": "none", "engine.env": {"MEM_FRACTION_STATIC": "much"}}) == ["spark2"]
     assert short({"engine.gpus": "off"}) == []
     assert short({"engine.gpus": "off", "preflight.memory": "116g"}) == ["spark1", "spark2", "spark3", "spark4"]
     raw["spark2"]["memory"] = None
     assert short({}) == []
+
+
+def test_the_model_has_to_fit_into_the_memory_of_each_node(raw: Raw) -> None:
+    base = changed(switched(), {"engine.profile": "base"})
+    assert [*fits.weights(look(raw, base)), *fits.pool(look(raw, base)), *fits.rest(look(raw, base))] == []
+    raw["spark3"]["memory"]["total"] = 96 * GIB
+    (found,) = fits.weights(look(raw, base))
+    assert (found.code, found.path) == ("memory-weights", "spark3")
+    assert "has 96.0 GiB of memory, of which MEM_FRACTION_STATIC 0.80 is 76.8 GiB" in found.text()
+    assert "wanted more than 79.5 GiB" in found.text()
+    head = changed(base, {"engine.serving.headMemFractionStatic": 0.5, "engine.serving.memFractionStatic": 0.9})
+    assert [one.path for one in fits.weights(look(raw, head))] == ["spark1"]
+    for change in ({"engine.profile": "auto"}, {"engine.gpus": "off"}):
+        assert list(fits.weights(look(raw, changed(base, change)))) == []
+
+
+def test_two_nodes_are_too_few_for_the_weights(raw: Raw) -> None:
+    two = {name: raw[name] for name in ("spark1", "spark2")}
+    found = list(fits.weights(look(two, changed(switched(2), {"engine.profile": "base"}))))
+    assert [one.path for one in found] == ["spark1", "spark2"]
+    assert "more than 156.5 GiB" in found[0].text()
+
+
+def test_pool_and_rest_have_to_fit_into_the_smallest_node(raw: Raw) -> None:
+    base = changed(switched(), {"engine.profile": "base"})
+    raw["spark2"]["memory"]["total"] = 110 * GIB
+    (found,) = fits.pool(look(raw, base))
+    assert (found.code, found.path) == ("memory-pool", "spark-fabric:engine.profile")
+    assert (
+        "MAX_TOTAL_TOKENS is 8000000, and MEM_FRACTION_STATIC 0.80 of 110.0 GiB leaves room for 5462699" in found.text()
+    )
+    assert list(fits.pool(look(raw, changed(base, {"engine.serving.maxTotalTokens": 5000000})))) == []
+    (found,) = fits.rest(look(raw, changed(base, {"engine.serving.memFractionStatic": 0.95})))
+    assert (found.code, found.path) == ("memory-rest", "spark-fabric:engine.serving.memFractionStatic")
+    assert "leaves 5.5 GiB of 110.0 GiB, wanted 6.1 GiB" in found.text()
+
+
+def test_a_node_that_does_not_tell_its_memory_is_taken_for_a_spark(raw: Raw) -> None:
+    raw["spark1"]["memory"] = None
+    tight = changed(switched(), {"engine.profile": "base", "engine.serving.headMemFractionStatic": 0.6})
+    (found,) = fits.weights(look(raw, tight))
+    assert "spark1: has 121.7 GiB" in found.text()
 
 
 def test_a_gpu_that_others_compute_on_is_told_and_our_engine_is_not(raw: Raw) -> None:

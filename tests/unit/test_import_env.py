@@ -13,10 +13,11 @@ from fleet.launcher import Way
 from fleet.loading import load
 from fleet.moving import Moved, move
 from fleet.plan import StackName, make
+from fleet.profiles import Profile
 from fleet.topology import Kind
-from tests.unit.stacks import LIBRARY
+from tests.unit.stacks import LIBRARY, MARKER
 from tests.unit.test_launcher import LISTED
-from tests.unit.test_profiles import COMBINATIONS, listed, lists_for, settled
+from tests.unit.test_profiles import WHOLE, Fabric, listed, lists_for, settled
 
 NODES = """\
 HEAD_IP=192.168.1.11
@@ -48,25 +49,36 @@ def resolved(config: dict[str, Any], rank: int) -> dict[str, str]:
     return {name: flag.value for name, flag in settled(there).containers[rank].env.items()}
 
 
-def as_file(kind: Kind, planes: int) -> str:
-    """A file that says what the launcher's lists for this fabric say."""
-    env = {name: value for one in lists_for(kind, planes, meshed=False) for name, value in one.items()}
+def as_file(fabric: Fabric, profile: Profile) -> str:
+    """A file that says what the launcher's lists for this fabric and image say."""
+    env = {name: value for one in lists_for(fabric, profile) for name, value in one.items()}
     own = {name for name, value in env.items() if isinstance(value, dict) or value is None or "<" in str(value)}
-    inside = {name for name in env if (one := launcher.setting(name)) and one.way is Way.INSIDE}
+    inside = {name for name in env if (one := launcher.setting(name)) and one.way is Way.INSIDE} - own
     lines = [f'{name}="{value}"' for name, value in env.items() if name not in own | inside | {"NCCL_IB_HCA"}]
     extra = " ".join(f"{name}={env[name]}" for name in sorted(inside))
-    ring = "NCCL_SWITCHLESS_RING_ONLY=1\n" if kind is Kind.RING else ""
+    ring = "NCCL_SWITCHLESS_RING_ONLY=1\n" if fabric[0] is Kind.RING else ""
     return f'{NODES}{ring}IB_HCA={env["NCCL_IB_HCA"]}\nEXTRA_CONTAINER_ENV="{extra}"\n' + "\n".join(lines)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
-@pytest.mark.parametrize(("kind", "planes"), [one[:2] for one in COMBINATIONS if not one[2]], ids=str)
-def test_every_rank_is_told_what_the_launcher_told_it(kind: Kind, planes: int, rank: int) -> None:
-    found = moved(as_file(kind, planes))
-    wanted = listed(kind, planes, rank, meshed=False)
+@pytest.mark.parametrize(("fabric", "profile"), WHOLE, ids=str)
+def test_every_rank_is_told_what_the_launcher_told_it(fabric: Fabric, profile: Profile, rank: int) -> None:
+    found = moved(as_file(fabric, profile))
+    wanted = listed(fabric, rank, profile)
     wanted.pop("API_KEY", None)  # the launcher gives workers one too, and if it is empty
     assert found.problems == ()
+    assert found.config["engine"]["profile"] == profile.value
+    if fabric[2]:  # what the operator adds by hand
+        found.config["mesh"] = {"enabled": True, "marker": MARKER}
     assert resolved(found.config, rank) == wanted
+
+
+@pytest.mark.parametrize(("fabric", "profile"), WHOLE, ids=str)
+def test_a_file_like_the_launchers_leaves_little_to_say(fabric: Fabric, profile: Profile) -> None:
+    """Where RoCEnante is off its variables say nothing, and the profile does not have them."""
+    section = moved(as_file(fabric, profile)).config["engine"]
+    names = {name for key in ("serving", "env", "headEnv", "without") for name in section.get(key, ())}
+    assert names <= {"B12X_ROCE_HCA", "SGLANG_ROCE_MAX_SIZE", "B12X_ROCE_TWO_WAVE_THRESHOLD_BYTES"}
 
 
 @pytest.mark.parametrize(("text", "is_ring"), [(RING, True), (SWITCHED, False)])
@@ -151,7 +163,9 @@ def test_numbers_of_the_engine_stand_where_they_are_not_the_usual_ones() -> None
 
 def test_rank_0_has_its_own_memory_fraction_and_checks() -> None:
     text = f"{RING}MEM_FRACTION_STATIC=0.9\nHEAD_MEM_FRACTION_STATIC=0.8\nSKIP_SMOKE=1\nSMOKE_QUICK=1\n"
-    assert engine(text)["headEnv"] == {"MEM_FRACTION_STATIC": "0.8", "SKIP_SMOKE": "1"}
+    assert engine(text)["headEnv"] == {"SKIP_SMOKE": "1"}
+    assert engine(text)["serving"]["memFractionStatic"] == "0.9"
+    assert engine(text)["serving"]["headMemFractionStatic"] == "0.8"
     assert "headEnv" not in engine(f"{RING}MEM_FRACTION_STATIC=0.9\n")
     assert "headEnv" not in engine(f'{text}EXTRA_CONTAINER_ENV="MEM_FRACTION_STATIC=0.7 SKIP_SMOKE=1"\n')
 
@@ -270,12 +284,13 @@ def test_a_key_that_means_none_is_no_secret_and_is_told(word: str) -> None:
 def test_the_stack_file_can_be_read_and_says_what_it_is_from(tmp_path: Path) -> None:
     text = command.stack_file(moved(f"{RING}CONTEXT_LENGTH=65536\n"), ".env.tp4")
     config = {key.removeprefix("spark-fabric:"): value for key, value in yaml.safe_load(text)["config"].items()}
-    assert make(load(config), None, StackName("spark-fabric", "desk")).warnings == ()
+    warned = {one.code for one in make(load(config), None, StackName("spark-fabric", "desk")).warnings}
+    assert warned == {"serial-off"}  # the launcher's own default
     lines = text.splitlines()
     assert ".env.tp4" in lines[0]
     mark = next(index for index, line in enumerate(lines) if "Not in that file" in line)
-    assert "      CONTEXT_LENGTH: '65536'" in lines[:mark]
-    assert "      MAX_RUNNING_REQUESTS: '4'" in lines[mark:]
+    assert "      contextLength: 65536" in lines[:mark]
+    assert "      maxRunningRequests: 4" in lines[mark:]
 
 
 def test_what_the_file_does_not_have_is_said_to_be_assumed() -> None:

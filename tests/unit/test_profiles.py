@@ -1,5 +1,6 @@
 """The resolved environments against the launcher's lists, and against the fabric that they are for."""
 
+import copy
 import re
 from collections.abc import Iterator
 from ipaddress import IPv4Interface
@@ -16,7 +17,7 @@ from fleet.facts import parse
 from fleet.loading import load
 from fleet.plan import Plan, StackName, make
 from fleet.ports import USUAL_MANAGEMENT
-from fleet.profiles import Place
+from fleet.profiles import Place, Profile
 from fleet.topology import Kind
 from lab.engine import settings as simulator
 from tests.unit import observed
@@ -25,7 +26,8 @@ from tests.unit.stacks import NO_PROFILE, changed, mesh, ring, switched
 STACK = StackName("spark-fabric", "test")
 LISTS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "environments.yaml").read_text())
 ONE_PLANE = {"fabric.plane1.enabled": "off"}
-COMBINATIONS: dict[tuple[Kind, int, bool], dict[str, Any]] = {
+Fabric = tuple[Kind, int, bool]
+COMBINATIONS: dict[Fabric, dict[str, Any]] = {
     (Kind.RING, 1, False): changed(ring(), ONE_PLANE),
     (Kind.RING, 2, False): ring(),
     (Kind.RING, 2, True): mesh(),
@@ -33,6 +35,16 @@ COMBINATIONS: dict[tuple[Kind, int, bool], dict[str, Any]] = {
     (Kind.SWITCHED, 2, False): switched(),
 }
 """By kind of fabric, planes, and whether there is a mesh."""
+
+WHOLE = [
+    (fabric, profile)
+    for profile, whole in profiles.WHOLE.items()
+    for fabric in COMBINATIONS
+    if not fabric[2] or "roce-ring" in whole.build.has
+]
+"""Where a profile of the launcher works: the mesh needs an image for it."""
+
+PROFILED = [*((fabric, Profile.AUTO) for fabric in COMBINATIONS), *WHOLE]
 
 
 def settled(config: dict[str, Any]) -> Plan:
@@ -46,17 +58,25 @@ def values(plan: Plan, rank: int) -> dict[str, str]:
     return {name: flag.value for name, flag in plan.containers[rank].env.items()}
 
 
-def lists_for(kind: Kind, planes: int, *, meshed: bool) -> Iterator[dict[str, Any]]:
+def with_profile(fabric: Fabric, profile: Profile) -> dict[str, Any]:
+    """The smallest config of a fabric with a profile; the mesh of a whole one needs no word about the image."""
+    if profile is Profile.AUTO:
+        return COMBINATIONS[fabric]
+    return changed(copy.deepcopy(COMBINATIONS[fabric]), {"engine": {"image": "engine:1", "profile": profile.value}})
+
+
+def lists_for(fabric: Fabric, profile: Profile = Profile.AUTO) -> Iterator[dict[str, Any]]:
+    kind, planes, meshed = fabric
     for one in LISTS:
         place = Place(one.get("fabric", "any"), one.get("planes"), mesh=one.get("mesh"))
-        if place.covers(kind, planes, mesh=meshed):
+        if place.covers(kind, planes, mesh=meshed) and profile.value in one.get("profiles", [profile.value]):
             yield one["values"]
 
 
-def listed(kind: Kind, planes: int, rank: int, *, meshed: bool) -> dict[str, str]:
+def listed(fabric: Fabric, rank: int, profile: Profile = Profile.AUTO) -> dict[str, str]:
     """What the launcher's lists say for one rank."""
     found: dict[str, str] = {}
-    lists = lists_for(kind, planes, meshed=meshed)
+    lists = lists_for(fabric, profile)
     for name, value in ((name, value) for values in lists for name, value in values.items()):
         one = value["worker" if rank else "head"] if isinstance(value, dict) else value
         if one is None:
@@ -68,12 +88,36 @@ def listed(kind: Kind, planes: int, rank: int, *, meshed: bool) -> dict[str, str
 
 
 @pytest.mark.parametrize("rank", range(4))
-@pytest.mark.parametrize(("kind", "planes", "meshed"), COMBINATIONS, ids=str)
-def test_a_rank_is_told_what_the_launcher_tells_it(kind: Kind, planes: int, meshed: bool, rank: int) -> None:
-    left_out = {one.name for one in profiles.LEFT_OUT if one.place.covers(kind, planes, mesh=meshed)}
-    told = listed(kind, planes, rank, meshed=meshed)
+@pytest.mark.parametrize(("fabric", "profile"), PROFILED, ids=str)
+def test_a_rank_is_told_what_the_launcher_tells_it(fabric: Fabric, profile: Profile, rank: int) -> None:
+    kind, planes, meshed = fabric
+    left_out = {one.name for one in profiles.LEFT_OUT if one.place.covers(kind, planes, mesh=meshed, profile=profile)}
+    told = listed(fabric, rank, profile)
     wanted = {name: value for name, value in told.items() if name not in left_out}
-    assert values(settled(COMBINATIONS[kind, planes, meshed]), rank) == wanted
+    assert values(settled(with_profile(fabric, profile)), rank) == wanted
+
+
+@pytest.mark.parametrize(("fabric", "profile"), WHOLE, ids=str)
+def test_of_a_whole_profile_next_to_nothing_is_left_out(fabric: Fabric, profile: Profile) -> None:
+    kind, planes, meshed = fabric
+    left_out = {one.name for one in profiles.LEFT_OUT if one.place.covers(kind, planes, mesh=meshed, profile=profile)}
+    off = {"B12X_ROCE_HCA", "SGLANG_ROCE_MAX_SIZE"} if kind is Kind.RING and not meshed else set()
+    assert left_out == {"API_KEY"} | (off if profile not in (Profile.BASE, Profile.CANARY) else set())
+
+
+@pytest.mark.parametrize(("fabric", "profile"), WHOLE, ids=str)
+def test_a_whole_profile_gives_no_cause_for_remarks(fabric: Fabric, profile: Profile) -> None:
+    plan = settled(with_profile(fabric, profile))
+    assert plan.warnings == ()
+    assert not [one.path for one in plan.notes if "engine" in one.path]
+
+
+def test_the_table_of_profiles_is_that_of_their_names() -> None:
+    assert {Profile.AUTO, Profile.NONE, *profiles.WHOLE} == set(Profile)
+    assert {need.capability for need in profiles.NEEDS} == set(profiles.CAPABILITIES)
+    assert {name for build in profiles.BUILDS.values() for name in build.has} <= set(profiles.CAPABILITIES)
+    for whole in profiles.WHOLE.values():
+        assert whole.source.split(",")[0] in profiles.SOURCES
 
 
 def test_whatever_is_left_out_is_in_the_launchers_lists_and_has_a_reason() -> None:
@@ -115,9 +159,9 @@ def test_a_line_is_printed_at_the_level_of_its_subsystem(env: dict[str, str], pr
 
 
 def test_a_profile_obeys_its_own_rules() -> None:
-    for kind, planes, meshed in COMBINATIONS:
-        told = profiles.values(kind, planes, mesh=meshed)
-        for rule in profiles.rules_for(kind, planes, mesh=meshed):
+    for (kind, planes, meshed), profile in PROFILED:
+        told = profiles.values(kind, planes, mesh=meshed, profile=profile)
+        for rule in profiles.rules_for(kind, planes, mesh=meshed, profile=profile):
             assert rule.name not in told or told[rule.name][0] in rule.only, rule
 
 

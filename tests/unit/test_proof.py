@@ -115,7 +115,7 @@ def test_only_the_head_is_asked_for_completions() -> None:
 
 
 def test_nothing_of_the_operators_environment_is_in_what_is_asked() -> None:
-    assert "hunter2" not in str(wanted(changed(ring(), {"engine.env.API_KEY": "hunter2", **LOGS})))
+    assert "hunter2" not in str(wanted(changed(ring(), {"engine.headEnv.API_KEY": "hunter2", **LOGS})))
 
 
 def test_the_planned_library_is_asked_for_where_one_is_planned() -> None:

@@ -18,10 +18,10 @@ def written(root: Path, **extra: object) -> Path:
 
 
 def test_an_encrypted_value_needs_no_passphrase(tmp_path: Path) -> None:
-    root = written(tmp_path, engine={"image": "engine:1", "env": {"API_KEY": {"secure": "v1:abc"}, "A": "1"}})
+    root = written(tmp_path, engine={"image": "engine:1", "headEnv": {"API_KEY": {"secure": "v1:abc"}, "A": "1"}})
     name, settings = stackfile.read("test", root=root)
     assert (name.project, name.stack) == ("spark-fabric", "test")
-    assert settings.engine.env == {"API_KEY": stackfile.ENCRYPTED, "A": "1"}
+    assert settings.engine.head_env == {"API_KEY": stackfile.ENCRYPTED, "A": "1"}
 
 
 def test_a_section_that_is_encrypted_as_a_whole_is_named(tmp_path: Path) -> None:
