@@ -19,6 +19,8 @@ SPLIT_FLOORS = {"SPARK_PREFILL_TP_MIN_CONTEXT": 32768, "SPARK_PREFILL_TP_MIN_ROW
 """The least thresholds that the prefill split takes: its helper ends the engine at lower ones."""
 
 ONE_SHOT = "SGLANG_ROCE_ALLREDUCE"
+DEVICES, MOST_DEVICES = "B12X_ROCE_HCA", 2
+MAPS = {"B12X_ROCE_PEER_HCA_MAPS", "B12X_ROCE_PEER_HCA_MAP"}
 WORLDS = ("4", "8")
 """Numbers of ranks that RoCEnante's overlay and the prefill split are written for."""
 
@@ -67,6 +69,10 @@ def mistakes(ground: Ground, has: frozenset[str] | None, env: Mapping[str, str])
         yield from _needs(has | PATHS if ground.mesh else has, env)  # the mesh asks for its own
     if _on(env, SPLIT):
         yield from _split(ground, env)
+    listed = env.get(DEVICES, "").split(",")
+    if _on(env, ONE_SHOT) and len(listed) > MOST_DEVICES and not MAPS & env.keys():
+        seen, wanted = f"lists {len(listed)} devices", f"at most {MOST_DEVICES} without a map of paths"
+        yield Mistake("roce-devices", DEVICES, seen, wanted, "RoCEnante takes more with a mesh only.")
     chunk = _number(env, CHUNK)
     if chunk and chunk > MOST_UNCHUNKED and _is_off(ground, env, INDEXER):
         wanted, hint = f"at most {MOST_UNCHUNKED}, or {INDEXER}=1", "The plain indexer scores a chunk all at once."
@@ -89,13 +95,13 @@ def for_some_sizes(env: Mapping[str, str]) -> Iterator[str]:
 
 def _needs(has: frozenset[str], env: Mapping[str, str]) -> Iterator[Mistake]:
     for need in NEEDS:
-        if env.get(need.name, "") not in need.off and need.capability not in has:
+        if need.asked(env) and need.capability not in has:
             recipes = " or ".join(build.recipe for build in BUILDS.values() if need.capability in build.has)
             yield Mistake(
                 "capability",
                 need.name,
                 f"is {shown(env[need.name])}, and the profile's image has no {need.capability}",
-                f"an image with it: {CAPABILITIES[need.capability]}",
+                f"an image with it: {CAPABILITIES[need.capability].what}",
                 f"{recipes} makes one; choose its profile.",
             )
 
@@ -120,6 +126,10 @@ def remarks(ground: Ground, env: Mapping[str, str]) -> Iterator[Remark]:
     if whole and env["TP_SIZE"] != RANKS:
         seen, wanted = f"is {env['TP_SIZE']}", f"{RANKS}, which the profile's values are for"
         yield Remark("profile-ranks", "TP_SIZE", seen, wanted, "Set those of engine.serving.", warning=True)
+    strange = set(env.get(DEVICES, "").split(",")) - {"", *env.get("NCCL_IB_HCA", "").lstrip("=").split(",")}
+    if _on(env, ONE_SHOT) and strange and "NCCL_IB_HCA" in env:
+        seen, wanted = f"lists {', '.join(sorted(strange))}", f"devices of the fabric: {env['NCCL_IB_HCA']}"
+        yield Remark("roce-strange", DEVICES, seen, wanted, "No other has a checked GID.", warning=True)
     yield from _loading(ground, env)
     chunk, context, pool = (_number(env, name) for name in (CHUNK, CONTEXT, POOL))
     if _on(env, SPLIT):

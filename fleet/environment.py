@@ -54,4 +54,5 @@ def _text(name: str, flag: Flag, *, hidden: bool) -> str:
 
 
 def _is_secret(name: str, flag: Flag, *, hidden: bool) -> bool:
-    return flag.source is Source.OVERRIDE and (hidden or SECRET_NAME.fullmatch(name) is not None)
+    by_hand = flag.source is Source.OVERRIDE or flag.detail.startswith("engine.serving.")
+    return by_hand and (hidden or SECRET_NAME.fullmatch(name) is not None)

@@ -59,6 +59,12 @@ def _docker(config: Path, link: on_node.Link, words: str) -> list[str]:
     return ["ssh", "-F", str(config), "-o", "BatchMode=yes", "-T", link.name, remote]
 
 
+FIND_MODULE = (
+    'IFS=:; for folder in $PYTHONPATH; do if [ -f "$folder/$1.py" ] || [ -d "$folder/$1" ]; '
+    "then echo there; exit; fi; done; echo absent"
+)
+
+
 def present(config: Path, link: on_node.Link, ref: str) -> str | None:
     """The id of an image on one node, None without one; raises ImageError when the node or its docker fails."""
     words = f"image inspect --format {{{{.Id}}}} {shlex.quote(ref)}"
@@ -81,20 +87,24 @@ def present(config: Path, link: on_node.Link, ref: str) -> str | None:
 
 
 def holds(config: Path, link: on_node.Link, identity: str, path: str) -> bool:
-    """Whether an image that is on a node holds a file: looked up in a container that is gone afterwards.
+    """Whether an image that is on a node holds a file; raises ImageError when it cannot be looked into."""
+    return _look(config, link, identity, 'if [ -f "$1" ]; then echo there; else echo absent; fi', path)
 
-    The container has no network and nothing of the node, and no image is pulled for it. Raises ImageError when it
-    cannot be had.
+
+def has_module(config: Path, link: on_node.Link, identity: str, module: str) -> bool:
+    """Whether a folder of the image's PYTHONPATH has a module, `b12x/comm/roce` as a file or a folder.
+
+    Raises ImageError when it cannot be looked into.
     """
-    look = [
-        "--entrypoint",
-        "/bin/sh",
-        identity,
-        "-c",
-        'if [ -f "$1" ]; then echo there; else echo absent; fi',
-        "sh",
-        path,
-    ]
+    return _look(config, link, identity, FIND_MODULE, module)
+
+
+def _look(config: Path, link: on_node.Link, identity: str, script: str, argument: str) -> bool:
+    """What a script says in a container of the image, "there" or "absent"; the container is gone afterwards.
+
+    It has no network and nothing of the node, and no image is pulled for it. Raises ImageError when it cannot be had.
+    """
+    look = ["--entrypoint", "/bin/sh", identity, "-c", script, "sh", argument]
     words = ["run", "--rm", "--pull", "never", "--network", "none", *look]
     try:
         done = subprocess.run(

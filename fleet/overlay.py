@@ -1,4 +1,5 @@
-"""Whether the image has the file that the library is to lie over, known before any engine is stopped.
+"""What has to be in the image, known before any engine is stopped: the file that the library is to lie over, and the
+modules that variables need of an image of the operator's own.
 
 What an image holds follows from its id, so one node is asked once for each image, and the answer is kept beside the
 stack's ssh files.
@@ -7,41 +8,82 @@ stack's ssh files.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from fleet import on_node
-from fleet.image import SET_TARGET, ImageError, holds
+from fleet.combinations import PATHS
+from fleet.engine_rules import where
+from fleet.image import SET_TARGET, ImageError, has_module, holds
 from fleet.on_node import Link
 from fleet.plan import Plan
 from fleet.probe import Probe
 from fleet.problems import Problem, config_path
+from fleet.profiles import CAPABILITIES, NEEDS, Profile
+from fleet.told import known
 
 LISTING = "targets.json"
 KEPT = 20  # answers
 TARGET = config_path(("nccl", "target"))
 
+Ask = Callable[[Path, Link, str, str], bool]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether the image has something. `no` is the problem where it has not."""
+
+    ask: Ask
+    about: str
+    no: Problem
+
 
 def problems(plan: Plan, seen: Probe, links: Mapping[str, Link]) -> list[Problem]:
-    """That the image lacks the file, or cannot be asked; nothing while no node has the image."""
-    target, identity, stack = plan.settings.overlay_target, plan.image_id, plan.stack.stack
+    """What the image lacks, or that it cannot be asked; nothing while no node has the image."""
+    identity, stack = plan.image_id, plan.stack.stack
     having = [node.name for node in plan.ranks if identity in _images(seen, node.name)]
-    if target is None or identity is None or not having:
+    if identity is None or not having:
         return []
-    answer, known = f"{identity} {target}", _known(stack)
-    if answer in known:
-        return []
+    found: list[Problem] = []
     link = links[having[0]]
-    try:
-        there = holds(on_node.ssh_config(stack, link), link, identity, target)
-    except ImageError as error:
-        where, _, said = str(error).partition(": ")
-        return [Problem("image-look", where, said, "a look for nccl.target in it", "The image needs /bin/sh.")]
-    if there:
-        listing = json.dumps([*known, answer][-KEPT:], indent=1) + "\n"
-        on_node.replace(on_node.folder(stack) / LISTING, listing)
-        return []
-    seen_there = f"is {target}, and {plan.settings.engine.image.ref} holds no such file"
-    return [Problem("overlay-target", TARGET, seen_there, "a file of the image, to lie over", SET_TARGET)]
+    for question in _questions(plan):
+        answer, known_answers = f"{identity} {question.about}", _known(stack)
+        if answer in known_answers:
+            continue
+        try:
+            there = question.ask(on_node.ssh_config(stack, link), link, identity, question.about)
+        except ImageError as error:
+            place, _, said = str(error).partition(": ")
+            hint = "The image needs /bin/sh."
+            return [*found, Problem("image-look", place, said, f"a look for {question.about} in it", hint)]
+        if there:
+            listing = json.dumps([*known_answers, answer][-KEPT:], indent=1) + "\n"
+            on_node.replace(on_node.folder(stack) / LISTING, listing)
+        else:
+            found.append(question.no)
+    return found
+
+
+def _questions(plan: Plan) -> Iterator[Question]:
+    """What this plan needs of the image. Images of the launcher's profiles declare what they have."""
+    settings = plan.settings
+    ref, target = settings.engine.image.ref, settings.overlay_target
+    if target is not None:
+        seen = f"is {target}, and {ref} holds no such file"
+        yield Question(
+            holds, target, Problem("overlay-target", TARGET, seen, "a file of the image, to lie over", SET_TARGET)
+        )
+    if settings.engine.profile is not Profile.AUTO:
+        return
+    declared = PATHS if settings.engine.image.roce_ring else frozenset[str]()
+    env = {**known(settings), **known(settings, head=True)}
+    for need in NEEDS:
+        if need.asked(env) and need.capability not in declared:
+            one, path = CAPABILITIES[need.capability], config_path(where(settings, need.name))
+            seen, wanted = f"is set, and {ref} has no module {one.module}", f"an image with it: {one.what}"
+            hint = "The module is looked for in the image's PYTHONPATH."
+            yield Question(has_module, one.module, Problem("image-module", path, seen, wanted, hint))
 
 
 def _images(seen: Probe, name: str) -> set[str]:
@@ -50,7 +92,7 @@ def _images(seen: Probe, name: str) -> set[str]:
 
 def _known(stack: str) -> list[str]:
     try:
-        known: list[str] = json.loads((on_node.folder(stack) / LISTING).read_text())
+        known_answers: list[str] = json.loads((on_node.folder(stack) / LISTING).read_text())
     except (OSError, ValueError):
         return []
-    return known
+    return known_answers

@@ -80,12 +80,25 @@ class Whole:
 
 
 @dataclass(frozen=True)
+class Capability:
+    """Something that an image may have. `module`: what it is recognized by, a path below a folder of PYTHONPATH,
+    without `.py`."""
+
+    what: str
+    module: str
+
+
+@dataclass(frozen=True)
 class Need:
     """A variable that works only in an image with a capability, unless its value is one of `off`."""
 
     name: str
     capability: str
     off: tuple[str, ...]
+
+    def asked(self, env: Mapping[str, str]) -> bool:
+        """Whether a rank that is told `env` needs it."""
+        return env.get(self.name, "") not in self.off
 
 
 @dataclass(frozen=True)
@@ -234,8 +247,8 @@ def _entries(table: str) -> Iterator[tuple[str, dict[str, Any]]]:
 _RAW = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text())
 
 SOURCES: Mapping[str, str] = _RAW["sources"]
-CAPABILITIES: Mapping[str, str] = _RAW["capabilities"]
-"""What images can have: what it is, by name."""
+CAPABILITIES = {name: Capability(one["what"], one["module"]) for name, one in _RAW["capabilities"].items()}
+"""What images can have, by name."""
 
 BUILDS = {one["name"]: Build(one["name"], one["recipe"], frozenset(one["has"])) for one in _RAW["builds"]}
 WHOLE = {one.name: one for one in _wholes(BUILDS)}

@@ -36,8 +36,8 @@ leaves the rest to the image, and `none`, which tells nothing but what follows f
 
 CAPABILITY = """\
 Each is for an image of the launcher, by the recipe that builds it. A variable that needs what the image does not have
-is refused; `engine.image.roceRing` says that yours has RoCEnante all the same. With `auto` the image is yours, and
-nobody knows.
+is refused; `engine.image.roceRing` says that yours has RoCEnante all the same. With `auto` the image is yours: what a
+variable needs is looked for in it, in a container without network that is gone afterwards.
 """
 
 RULES = """\
@@ -50,6 +50,7 @@ Refused before any node is asked, whoever says it:
 - Prefill chunks above 2048 without `DSV41_INDEXER_CHUNKED=1`.
 - An `EP_SIZE` that leaves a rank a share of an expert (2304 columns × EP / TP) that is no multiple of 128, or of 64
   with `DSV41_MOE_B12X_NEXT=1`: so 1 on four ranks only with that.
+- More than two devices in `B12X_ROCE_HCA`, but with a mesh.
 - `SGLANG_RUST_BUILD_MODE` other than `never` on an image of the branch: its look for a Rust toolchain can hang.
 - `OFFLOAD_MODE=ram` without `ALLOW_RAM_OFFLOAD=1`; expandable segments of the allocator.
 - An `API_KEY` for all ranks.
@@ -64,6 +65,7 @@ Warned of:
 - `SGLANG_DSPARK_FOLDED_SAMPLING` other than 2 on an image of the branch.
 - A KV pool that does not fit (1670.75 bytes a token on each rank), one smaller than the context, and too little memory
   beside what is set aside. Checks of this kind can be ignored or sharpened by their codes: [checks](checks.md).
+- Devices in `B12X_ROCE_HCA` that are not the fabric's; without a word it lists those of `NCCL_IB_HCA`.
 - A split that never happens, since context or chunks are too small for it.
 - Weights that are loaded with `DSV41_SERIAL_WEIGHT_LOAD=0` on a ring, or with 1 beside the fast loader on a switch. On
   a ring it is 1 on every rank, also beside `DSV41_FAST_LOAD=1`: the ring block of the launcher's example has it, and
@@ -145,7 +147,7 @@ def _profiles() -> Iterator[tuple[str, ...]]:
 def _needs() -> Iterator[tuple[str, ...]]:
     for need in NEEDS:
         recipes = (f"`{build.recipe}`" for build in BUILDS.values() if need.capability in build.has)
-        yield f"`{need.name}`", CAPABILITIES[need.capability], ", ".join(recipes)
+        yield f"`{need.name}`", CAPABILITIES[need.capability].what, ", ".join(recipes)
 
 
 def _row(one: Setting, told: Told) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
      "chunk-size", "serving.chunkedPrefillSize"),
     ({"engine.env": {"DSV41_INDEXER_CHUNKED": 0, "CHUNKED_PREFILL_SIZE": 4096}},
      "chunk-size", "env.CHUNKED_PREFILL_SIZE"),
+    ({**ROCE, "engine.env.B12X_ROCE_HCA": "rocep1s0f0,rocep1s0f1,roceP2p1s0f0"}, "roce-devices", "env.B12X_ROCE_HCA"),
     ({**BASE, "engine.env.OFFLOAD_MODE": "ram"}, "offload-ram", "env.OFFLOAD_MODE"),
     ({"engine.env.PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:true"},
      "expandable-segments", "env.PYTORCH_CUDA_ALLOC_CONF"),
@@ -124,6 +125,7 @@ WARNED: list[tuple[dict[str, Any], str, str]] = [
     ({**PRODUCTION, "engine.env.DSV41_FAST_LOAD_EP_SIZE": 2}, "fast-load-ep", "env.DSV41_FAST_LOAD_EP_SIZE"),
     ({**PRODUCTION, "engine.serving.contextLength": 16384}, "split-idle", "profile"),
     ({**PRODUCTION, "engine.serving.chunkedPrefillSize": 512}, "split-idle", "profile"),
+    ({**ROCE, "engine.env.B12X_ROCE_HCA": "rocep1s0f1,roceP2p1s0f0"}, "roce-strange", "env.B12X_ROCE_HCA"),
     ({**BASE, "engine.serving.maxTotalTokens": 500000}, "pool-small", "serving.maxTotalTokens"),
 ]
 

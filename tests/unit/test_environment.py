@@ -69,6 +69,12 @@ def test_a_preview_shows_it_among_the_outputs(monkeypatch: pytest.MonkeyPatch) -
     assert found.outputs(hidden=True)["environment"] == resolved(plan, hidden=True)
 
 
+def test_keys_of_serving_are_hidden_as_variables_are() -> None:
+    plan = planned(**{"engine.serving.extraArgs": "--api-key hunter2", "engine.serving.contextLength": 8192})
+    assert "hunter2" not in str(resolved(plan, hidden=True))
+    assert resolved(plan)["CONTEXT_LENGTH"] == "8192 (setting engine.serving.contextLength)"
+
+
 def test_status_shows_it_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,42 @@ def test_an_image_without_the_file_is_told_every_time(ssh: FakeSsh, tmp_path: Pa
         assert f"is {TARGET}, and engine:1 holds no such file" in problem.text()
         assert "Set nccl.target to where this image has its libnccl.so.2." in problem.text()
     assert len(asked(tmp_path)) == 2
+
+
+ALL_REDUCE = {"engine.env.SGLANG_ROCE_ALLREDUCE": 1, "engine.env.SPARK_PREFILL_TP_SPLIT": 0}
+
+
+def test_what_variables_need_is_looked_for_in_an_image_that_nobody_knows(ssh: FakeSsh, tmp_path: Path) -> None:
+    docker(ssh, tmp_path, "echo absent")
+    (problem,) = told(raw(), changed(switched(), ALL_REDUCE))
+    assert (problem.code, problem.path) == ("image-module", "spark-fabric:engine.env.SGLANG_ROCE_ALLREDUCE")
+    assert "engine:1 has no module b12x/comm/roce, wanted an image with it: RoCEnante" in problem.text()
+    docker(ssh, tmp_path)
+    for _ in range(2):
+        assert told(raw(), changed(switched(), ALL_REDUCE)) == []
+    assert len(asked(tmp_path)) == 2
+    assert "b12x/comm/roce" in asked(tmp_path)[-1]
+
+
+def test_what_is_declared_is_not_looked_for(ssh: FakeSsh) -> None:
+    assert told(raw(), changed(switched(), {"engine.profile": "production-v2.3"})) == []
+    roce = {**ALL_REDUCE, "engine.image": {"ref": "engine:1", "roceRing": True}}
+    assert told(raw(), changed(switched(), roce)) == []
+    assert told(raw(), changed(switched(), {**ALL_REDUCE, "engine.profile": "none"})) == []
+    assert ssh.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("made", "there"),
+    [("b/b12x/comm/roce/__init__.py", True), ("a/b12x/comm/roce.py", True), ("b/b12x/comm/other.py", False)],
+)
+def test_a_module_is_a_file_or_a_folder_in_any_folder_of_the_path(made: str, there: bool, tmp_path: Path) -> None:
+    (tmp_path / made).parent.mkdir(parents=True)
+    (tmp_path / made).touch()
+    path = f"{tmp_path}/none:{tmp_path}/a:{tmp_path}/b"
+    words = ["/bin/sh", "-c", image.FIND_MODULE, "sh", "b12x/comm/roce"]
+    done = subprocess.run(words, env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout == ("there\n" if there else "absent\n")
 
 
 def test_a_node_that_has_the_image_is_asked(ssh: FakeSsh, tmp_path: Path) -> None:

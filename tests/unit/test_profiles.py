@@ -105,6 +105,15 @@ def test_of_a_whole_profile_next_to_nothing_is_left_out(fabric: Fabric, profile:
     assert left_out == {"API_KEY"} | (off if profile not in (Profile.BASE, Profile.CANARY) else set())
 
 
+@pytest.mark.parametrize(("fabric", "profile"), PROFILED, ids=str)
+def test_the_simulated_engine_takes_every_profile(fabric: Fabric, profile: Profile) -> None:
+    """As boot program and engine would check it; on a switch the simulator has no RoCEnante."""
+    plan = settled(with_profile(fabric, profile))
+    without = {} if fabric[0] is Kind.RING else {"SGLANG_ROCE_ALLREDUCE": "0"}
+    for rank in range(4):
+        assert simulator.parse({**values(plan, rank), **without}).rank == rank
+
+
 @pytest.mark.parametrize(("fabric", "profile"), WHOLE, ids=str)
 def test_a_whole_profile_gives_no_cause_for_remarks(fabric: Fabric, profile: Profile) -> None:
     plan = settled(with_profile(fabric, profile))
