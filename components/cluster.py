@@ -11,6 +11,7 @@ from pulumi_command import local
 from components.engine import Engine, EngineArgs, engines
 from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fleet_check
 from components.image import image_on
+from components.mesh import MeshArgs, bring_up, take_away
 from components.nccl import library_on
 from components.node import Node, NodeArgs
 from components.proof import Proof, ProofArgs
@@ -77,11 +78,18 @@ class Cluster(pulumi.ComponentResource):
             nodes.append(
                 Node(node.name, NodeArgs(links[node.name], owner, node.stages["node"], repair, standstill), here)
             )
+        mesh = MeshArgs(plan, links, owner, drift, self)
+        without_mesh = take_away(mesh, [node.stage for node in nodes])
         staged = {node.name: {stage: node.stages[stage] for stage in ("plane0", "plane1")} for node in plan.nodes}
         checked = fleet_check(
             "fabric-staged",
             FleetCheckArgs(
-                list(links.values()), owner, "check", staged, drift.fabric(), [node.stage for node in nodes]
+                list(links.values()),
+                owner,
+                "check",
+                staged,
+                drift.fabric(),
+                [*(node.stage for node in nodes), *without_mesh],
             ),
             self,
         )
@@ -108,7 +116,8 @@ class Cluster(pulumi.ComponentResource):
             library_on(links[node.name], node.stages["nccl"], owner, drift.repair(node.name, "nccl"), self, verified)
             for node in plan.nodes
         ]
-        self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, libraries), here)
+        ready = bring_up(mesh, libraries)
+        self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, ready), here)
         self.proof: pulumi.Input[str] = "off"
         if plan.settings.proof.enabled:
             start = args.group.start

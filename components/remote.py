@@ -53,6 +53,7 @@ def on_nodes(
     delete: str | None = None,
     repair: str | None = None,
     restart: str | None = None,
+    below: str | None = None,
     opts: pulumi.ResourceOptions | None = None,
 ) -> local.Command:
     """A resource that runs the given texts for the nodes behind `links`.
@@ -60,15 +61,16 @@ def on_nodes(
     `desired` maps node names to plain desired states. `repair` says what was found to deviate from them: it turns an
     unchanged resource into an update, with the reason readable in the diff. `restart` does the same with a replacement
     (empty: nothing asks for one now). While there is no reason, the text of the last one is ignored, so that it is not
-    taken back as another change.
+    taken back as another change. `below` is a digest of what this rests on: where that changes, it is done again.
     """
+    environment = {"FLEET_LINKS": as_json(list(links)), "FLEET_OWNER": owner.as_json(), "FLEET_STAGE": stage}
     return local.Command(
         name,
         create=create,
         update=f"{update} # {' '.join(repair.split())}" if repair else update,  # a comment ends at a line's end
         delete=delete,
         stdin=json.dumps(desired, sort_keys=True) if desired is not None else None,
-        environment={"FLEET_LINKS": as_json(list(links)), "FLEET_OWNER": owner.as_json(), "FLEET_STAGE": stage},
+        environment=environment if below is None else {**environment, "FLEET_BELOW": below},
         logging=local.Logging.STDOUT_AND_STDERR,
         add_previous_output_in_env=False,
         triggers=None if restart is None else [restart or WHOLE],
@@ -121,6 +123,7 @@ def stage(
     desired: Mapping[str, Any],
     *,
     repair: str | None = None,
+    below: str | None = None,
     opts: pulumi.ResourceOptions | None = None,
 ) -> local.Command:
     """One stage of one node: applied at create, in place at update, reverted at delete."""
@@ -134,5 +137,6 @@ def stage(
         update=f"{ON_NODE} apply",
         delete=f"{ON_NODE} revert",
         repair=repair,
+        below=below,
         opts=opts,
     )

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.facts import parse
+from fleet.mesh.desired import STAGES as MESH
 from fleet.plan import NodePlan, Plan
 from fleet.verdicts import Verdict, row_of
-from node import nccl, plane, relay
+from node import forwarding, markers, nccl, nic, plane, relay
 from node.deviation import Deviation
 from node.digest import digest
 
@@ -26,8 +27,20 @@ DEVIATIONS = {
     "plane1": plane.deviations,
     "relay": relay.deviations,
     "nccl": nccl.deviations,
+    "nic": nic.deviations,
+    "forwarding": forwarding.deviations,
+    "markers": markers.deviations,
 }
-FABRIC = ("plane0", "plane1", "relay")
+PLANES = ("plane0", "plane1")
+FABRIC = (*PLANES, "relay")
+BELOW = {
+    "nic": PLANES,
+    "forwarding": (*PLANES, "nic"),
+    "markers": (*PLANES, "nic"),
+    "mesh-verified": (*PLANES, *MESH),
+}
+"""What takes something of a stage along when it changes, on the node or on its neighbour."""
+
 SHOWN = 4  # deviations named in one resource's diff; the rest are counted
 
 
@@ -53,10 +66,21 @@ class Drift:
     stages: Mapping[tuple[str, str], StageDrift] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)
 
-    def repair(self, node: str, stage: str) -> str | None:
-        """What the update of one stage says; None where nothing deviates."""
-        found = self.stages.get((node, stage))
-        return f"{found.text()} (generation {self.generations.get(node, 0)})" if found else None
+    def repair(self, node: str, stage: str, below: Collection[str] = ()) -> str | None:
+        """What the update of one stage says; None where nothing deviates.
+
+        `below` are the stages on which it rests: the repair of one, on whatever node, has this one applied again too.
+        """
+        own = self.stages.get((node, stage))
+        carried = self._summary([found for found in self.stages.values() if found.stage in below])
+        if carried:
+            return f"{own.text()}; after {carried}" if own else f"after {carried}"
+        return f"{own.text()} (generation {self.generations.get(node, 0)})" if own else None
+
+    def mesh(self) -> str | None:
+        """What the check of the mesh says when it is to be made once more: only while no engine runs."""
+        below = BELOW["mesh-verified"]
+        return self._summary([found for found in self.stages.values() if found.disruptive and found.stage in below])
 
     def fabric(self) -> str | None:
         """What the checks of the whole fabric say when they are to be made once more."""

@@ -157,6 +157,11 @@ class Plan:
         """By node: what is checked once all planes are applied."""
         return {node.name: node.verify for node in self.ranks if node.verify}
 
+    def below(self, stages: Iterable[str]) -> str:
+        """Digest of stages of all ranks, for what has to be done again when one of them changes."""
+        names = list(stages)
+        return digest({node.name: _bare({name: node.stages[name] for name in names}) for node in self.ranks})
+
     @property
     def mesh_checks(self) -> dict[str, dict[str, Any]]:
         """By node: what is written over the mesh once all its stages are applied; nothing without one."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from fleet import containers, fits, levels, machine, membership, rates
 from fleet.drift import deviations_of
 from fleet.look import Check, Look, Planned, PlannedCheck
+from fleet.mesh.live import marked
 from fleet.problems import Problem
 from fleet.verdicts import DRIFT, Verdict, row_of
 from node.digest import digest
@@ -90,4 +91,5 @@ AFTER: tuple[PlannedCheck, ...] = (
     machine.rdma,
     machine.ports,
     rates.rates,
+    marked,
 )

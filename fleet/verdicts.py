@@ -55,6 +55,7 @@ class Row:
     `safety`: cannot be ignored, because the plan would be wrong, or what was found would be harmed. `foreign`: the
     object of a deviation is somebody else's, whom no apply overrules. `stages`: a deviation in these only; empty means
     in all others. `about`: the check says something only where the stack has that.
+    `losses`: packets were lost, so that the fleet stops its engines where the node alone would not have to.
     """
 
     code: str
@@ -65,6 +66,7 @@ class Row:
     foreign: bool = False
     stages: tuple[str, ...] = ()
     about: About | None = None
+    losses: bool = False
 
     @property
     def is_drift(self) -> bool:
@@ -82,6 +84,15 @@ def _in_place(code: str, what: str, *stages: str) -> Row:
 
 def _disruptive(code: str, what: str, *stages: str) -> Row:
     return Row(code, what, Verdict.DISRUPTIVE, Verdict.DISRUPTIVE, stages=stages)
+
+
+def _lost(code: str, what: str) -> Row:
+    """What a node may repair under an engine, but the fleet does not: packets were lost meanwhile.
+
+    RoCEnante, which writes without asking, waits for them for ever. An engine that looks well has only not used that
+    path yet.
+    """
+    return Row(code, what, Verdict.DISRUPTIVE, Verdict.DISRUPTIVE, losses=True)
 
 
 def _foreign(code: str, what: str) -> Row:
@@ -170,15 +181,15 @@ DEVIATIONS: tuple[Row, ...] = (
     _foreign("nic.eswitch", "the eswitch is not in legacy mode"),
     _disruptive("nic.gid", "the GID is at another index than the mesh needs"),
     _disruptive("forwarding.on", "rules and routes are there, and shall be gone"),
-    _in_place("forwarding.qdisc", "the qdisc clsact is missing"),
+    _lost("forwarding.qdisc", "the qdisc clsact is missing"),
     _foreign("forwarding.foreign-qdisc", "somebody else's qdisc is at the ingress"),
-    _in_place("forwarding.rule-missing", "a rule is missing"),
+    _lost("forwarding.rule-missing", "a rule is missing"),
     _disruptive("forwarding.rule", "a rule of ours is another than planned"),
     _foreign("forwarding.foreign-rule", "somebody else's rule is where ours belongs, or takes marked frames"),
     _disruptive("forwarding.software", "a rule is not in hardware"),
     _foreign("forwarding.mac", "the port has another MAC than planned"),
     _foreign("forwarding.relay-table", "a universal relay table is on the node"),
-    _in_place("forwarding.route-missing", "a route to an opposite node is missing"),
+    _lost("forwarding.route-missing", "a route to an opposite node is missing"),
     _disruptive("forwarding.route", "a route of ours leads elsewhere"),
     _foreign("forwarding.foreign-route", "somebody else's route leads to an opposite node"),
     _disruptive("markers.on", "the markers run, and shall be gone"),
@@ -189,7 +200,7 @@ DEVIATIONS: tuple[Row, ...] = (
     _in_place("markers.service", "the unit of the mesh is not active"),
     _in_place("markers.enabled", "the unit of the mesh does not start at boot"),
     _disruptive("markers.device", "a marker has no RDMA device"),
-    _in_place("markers.down", "a marker does not run"),
+    _lost("markers.down", "a marker does not run"),
     _disruptive("markers.ready", "a marker runs, but is not attached and managed"),
     # What the operator put on a node
     _foreign("file.missing", "the library of yours on the node is gone"),
@@ -265,6 +276,8 @@ CHECKS: tuple[Row, ...] = (
     _refused("mesh-card", "both ports of a plane are on one card", About.MESH),
     _refused("mesh-marker-file", "the marker is the file that the settings name", About.MESH),
     _warning("mesh-marker-unknown", "the marker is one that is known", About.MESH),
+    _warning("marker-flaps", "no marker had to be started again", About.MESH),
+    _warning("marker-shared", "nobody else uses RDMA on a device with a marker", About.MESH),
     # GIDs
     _refused("gid-port", "ports with a GID in the plan are up"),
     _refused("gid-netdev", "each GID is its own port's"),

@@ -73,11 +73,13 @@ class Copy:
     def before(self, work: Work) -> Any:
         return File(self.path, b"").before(work)
 
-    def ours(self, work: Work) -> list[str]:
-        return [work.journal.keep(self._content(work.system))] if self.needed else [self.sha256]
+    def ours(self, work: Work) -> list[str]:  # noqa: ARG002
+        return [self.sha256]
 
     def do(self, work: Work) -> None:
-        work.system.write(self.path, self._content(work.system), Meta(self.mode, 0, 0, 0))
+        content = self._content(work.system)  # may have come with the step before
+        work.journal.keep(content)
+        work.system.write(self.path, content, Meta(self.mode, 0, 0, 0))
         work.report.did(f"{self.path}: copied from {self.source}")
 
     def _content(self, system: System) -> bytes:

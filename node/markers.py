@@ -13,6 +13,7 @@ from .digest import digest, sha256
 from .files import MARK, Copy, File
 from .journal import Undo
 from .marking import Marker, Service, ready
+from .sent import SENT, Place, Sent
 from .steps import Step
 from .system import System
 from .units import Reload
@@ -165,20 +166,17 @@ def plan(desired: Json, observed: Json) -> list[Step]:
     found = deviations(desired, observed)
     subjects = {deviation.subject for deviation in found}
     wanted = meshunits.files(desired)
-    steps: list[Step] = [
-        Copy(
-            meshunits.BINARY,
-            desired["binary"]["path"],
-            desired["binary"]["sha256"],
-            needed=meshunits.BINARY in subjects,
-        )
-    ]
+    binary, stale = desired["binary"], meshunits.BINARY in subjects
+    steps: list[Step] = []
+    if binary.get("source") == SENT:
+        steps.append(Place(Sent(binary["path"], binary["sha256"], binary["size"]), needed=stale))
+    steps.append(Copy(meshunits.BINARY, binary["path"], binary["sha256"], needed=stale))
     steps += [
         File(path, text.encode(), mode, own=True, needed=path in subjects) for path, (text, mode) in wanted.items()
     ]
     # A marker that runs goes on with what it was started with.
     marker_unit = f"{meshunits.UNITS}/{meshunits.MARKER}"
-    changed = meshunits.BINARY in subjects or marker_unit in subjects
+    changed = stale or marker_unit in subjects
     again = changed and observed["mesh"]["binary"] is not None
     units = any(path in subjects for path in wanted)
     steps += [Reload(needed=units or meshunits.SERVICE in subjects)]
@@ -196,6 +194,8 @@ def validate(system: System, desired: Json, observed: Json) -> list[str]:
         return []
     found = [deviation.text() for deviation in deviations(desired, observed) if deviation.foreign]
     path, wanted = desired["binary"]["path"], desired["binary"]["sha256"]
+    if desired["binary"].get("source") == SENT:
+        return found  # it comes with the change, and is checked then
     data = system.read(path)
     if data is None:
         found.append(f"{path}: the marker binary is missing, plan wants sha256 {wanted[:12]}: see mesh.marker")

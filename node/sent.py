@@ -83,6 +83,8 @@ class Place:
 
     def do(self, work: Work) -> None:
         path, content = self.file.path, work.content
+        if content is None and here(work.system, self.file):
+            return
         if content is None:
             raise Failure(FAILED, f"{path} is not as it was a moment ago, and nothing was sent: run up again")
         system, own = work.system, os.path.dirname(path)
