@@ -40,7 +40,7 @@ def take_away(args: MeshArgs, after: Sequence[pulumi.Resource]) -> list[pulumi.R
     """Markers, then rules and routes, then driver values of the nodes whose mesh is off; what others wait for."""
     last = list(after)
     for name in reversed(STAGES):
-        gone = [
+        gone: list[pulumi.Resource] = [
             _stage(args, node, name, args.drift.repair(node.name, name), last)
             for node in args.plan.nodes
             if _is_off(node, name)

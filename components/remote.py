@@ -63,14 +63,19 @@ def on_nodes(
     (empty: nothing asks for one now). While there is no reason, the text of the last one is ignored, so that it is not
     taken back as another change. `below` is a digest of what this rests on: where that changes, it is done again.
     """
-    environment = {"FLEET_LINKS": as_json(list(links)), "FLEET_OWNER": owner.as_json(), "FLEET_STAGE": stage}
+    environment: dict[str, pulumi.Input[str]] = {
+        "FLEET_LINKS": as_json(list(links)),
+        "FLEET_OWNER": owner.as_json(),
+        "FLEET_STAGE": stage,
+        **({} if below is None else {"FLEET_BELOW": below}),
+    }
     return local.Command(
         name,
         create=create,
         update=f"{update} # {' '.join(repair.split())}" if repair else update,  # a comment ends at a line's end
         delete=delete,
         stdin=json.dumps(desired, sort_keys=True) if desired is not None else None,
-        environment=environment if below is None else {**environment, "FLEET_BELOW": below},
+        environment=environment,
         logging=local.Logging.STDOUT_AND_STDERR,
         add_previous_output_in_env=False,
         triggers=None if restart is None else [restart or WHOLE],

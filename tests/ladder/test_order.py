@@ -94,6 +94,13 @@ def call(text: str) -> Call:
         "iptables I -I DOCKER-USER 1 -j ACCEPT",
         "systemctl restart restart spark-fabric-relay.service",
         "systemctl restart restart NetworkManager",
+        "systemctl stop stop dsv41-mesh-marker@rocep1s0f0.service",
+        "tc qdisc-del qdisc del dev enp1s0f0np0 clsact",
+        "tc filter-del filter del dev enp1s0f0np0 ingress pref 49152",
+        "devlink dev-reload dev reload pci/0000:01:00.0 action driver_reinit",
+        "devlink dev-param-set dev param set pci/0000:01:00.0 name hairpin_queue_size value 8192 cmode driverinit",
+        "ethtool K -K enp1s0f0np0 hw-tc-offload on",
+        "marker detach rocep1s0f0",
     ],
 )
 def test_calls_that_an_engine_may_feel_are_disruptive(text: str) -> None:

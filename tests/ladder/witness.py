@@ -38,8 +38,12 @@ DISRUPTIVE = {
         *(f"networking-{verb}" for verb in ("on", "off")),
     },
     "ip": {"batch", *(f"{thing}-{verb}" for thing in ("addr", "link", "route", "neigh", "rule") for verb in CHANGES)},
+    "tc": {"batch", *(f"{thing}-{verb}" for thing in ("qdisc", "filter") for verb in CHANGES)},
+    "devlink": {"dev-reload", "dev-param-set", "dev-eswitch-set"},
+    "ethtool": {"K"},
+    "marker": {"attach", "detach"},
 }
-UNITS = ("spark-fabric", "NetworkManager", "systemd-networkd", "docker", "containerd")
+UNITS = ("spark-fabric", "dsv41-mesh", "NetworkManager", "systemd-networkd", "docker", "containerd")
 
 
 def is_disruptive(call: Call) -> bool:

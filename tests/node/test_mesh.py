@@ -1,5 +1,6 @@
 """The mesh on one node: driver, rules and routes, markers; there and back, and whatever happens in between."""
 
+import io
 import json
 from collections import Counter
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import pytest
 
 from node import forwarding as flow
-from node import markers, meshunits, nic, reinit
+from node import markers, meshunits, nic, reinit, sent
 from node import observe as look
+from node.digest import sha256
 from node.run import Result
 from tests.node.helpers import OWNER, ask, refused, take
 from tests.node.meshhelpers import OFF, STAGES, WANTED, forwarding, marks, meshed, planes
 from tests.node.meshhelpers import nic as functions
-from tests.node.meshmachine import BINARY, MeshMachine
+from tests.node.meshmachine import BINARY, BINARY_TEXT, MeshMachine
 
 pytestmark = pytest.mark.usefixtures("no_guard")
 
@@ -439,3 +441,66 @@ def test_a_tool_that_does_not_answer_is_an_error_and_no_reason_to_act(mesh: Mesh
     assert observed["errors"] == ["tc qdisc show: tc is not installed"]
     found = [judge.deviations(WANTED[stage], observed) for stage, judge in JUDGES.items()]
     assert all(deviation.foreign for deviations in found for deviation in deviations)
+
+
+def sent_marks(text: str = BINARY_TEXT) -> dict[str, Any]:
+    """The markers of rank 0 with a binary that comes along."""
+    data = text.encode()
+    path = sent.place("lab", "marker", sha256(data), "mlx5-rdma-tx-rewrite-probe")
+    wanted = marks(text)
+    wanted["binary"] |= {"path": path, "source": "sent", "size": len(data)}
+    return wanted
+
+
+def install(machine: MeshMachine, text: str = BINARY_TEXT, content: str | None = None) -> dict[str, Any]:
+    """Send what the node wants, as the operator's side does."""
+    wanted = sent_marks(text)
+    if not sent.wants(machine, wanted)["wants"]:
+        return ask(machine, "apply", "markers", wanted)
+    data = (text if content is None else content).encode()
+    return ask(machine, "install", "markers", wanted, content=io.BytesIO(data))
+
+
+@pytest.fixture
+def without_marker(machine: MeshMachine) -> MeshMachine:
+    """A machine that lacks only its markers, and on which the operator has put no binary."""
+    machine.remove(BINARY)
+    meshed(machine, ("nic", "forwarding"))
+    return machine
+
+
+def test_a_binary_that_is_sent_comes_with_its_stage_and_leaves_no_trace(without_marker: MeshMachine) -> None:
+    before = settled(without_marker)
+    assert sent.wants(without_marker, sent_marks()) == {"wants": [sent_marks()["binary"]["path"]]}
+    install(without_marker)
+    assert {row["binary"] for row in without_marker.markers.values() if row["active"]} == {BINARY_TEXT}
+    assert ask(without_marker, "apply", "markers", sent_marks())["changed"] == []
+    ask(without_marker, "revert", "markers")
+    assert settled(without_marker) == before
+    assert not without_marker.exists(sent_marks()["binary"]["path"])
+
+
+def test_another_binary_that_is_sent_takes_the_place_of_the_first(without_marker: MeshMachine) -> None:
+    install(without_marker)
+    install(without_marker, "a newer marker")
+    assert {row["binary"] for row in without_marker.markers.values() if row["active"]} == {"a newer marker"}
+    assert sent.wants(without_marker, sent_marks())["wants"] == [sent_marks()["binary"]["path"]]  # the first has gone
+
+
+@pytest.mark.parametrize("sent_copy", ["there", "gone too"])
+def test_a_binary_that_somebody_removed_is_put_back_from_what_was_sent(
+    without_marker: MeshMachine, sent_copy: str
+) -> None:
+    install(without_marker)
+    without_marker.remove(meshunits.BINARY)
+    if sent_copy != "there":
+        without_marker.remove(sent_marks()["binary"]["path"])
+    install(without_marker)
+    assert without_marker.text(meshunits.BINARY) == BINARY_TEXT
+
+
+def test_a_binary_that_comes_changed_is_attached_nowhere(without_marker: MeshMachine) -> None:
+    other = "x" * len(BINARY_TEXT)
+    failure = refused(without_marker, "install", "markers", sent_marks(), content=io.BytesIO(other.encode()))
+    assert "it has changed since the preview" in str(failure)
+    assert not any(row["active"] for row in without_marker.markers.values())
