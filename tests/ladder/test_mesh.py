@@ -98,13 +98,18 @@ def assert_before(earlier: list[tuple[int, int]], later: list[tuple[int, int]]) 
     assert max(end for _, end in earlier) < min(begin for begin, _ in later)
 
 
-@pytest.fixture(scope="module")
-def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
-    """Four nodes in a ring, each with the operator's marker sent to it."""
-    rig = new_rig(ring_lab, STACK, "ring")
+def with_mesh(rig: Rig) -> Rig:
+    """The rig with the mesh in its settings, and the lab's marker as the operator's."""
     rig.config["engine"]["image"] = {"ref": "spark-engine:sim", "roceRing": True}
     sha256 = hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
     rig.config["mesh"] = {"enabled": True, "marker": {"file": str(PROGRAM), "sha256": sha256}}
+    return rig
+
+
+@pytest.fixture(scope="module")
+def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
+    """Four nodes in a ring, each with the operator's marker sent to it."""
+    rig = with_mesh(new_rig(ring_lab, STACK, "ring"))
     before = ring_lab.snapshots()
     with watching(ring_lab) as witness:
         try:
@@ -140,7 +145,7 @@ def test_a_rule_and_a_marker_that_are_gone_are_named_and_come_back_with_the_engi
     lab = fleet.rig.lab
     shown = lab.run("spark2", "tc -j filter show dev enp1s0f0np0 ingress").stdout
     rule = next(row for row in json.loads(shown) if "options" in row)
-    lab.run("spark2", f"tc filter del dev enp1s0f0np0 ingress protocol {rule['protocol']} pref {rule['pref']}")
+    lab.run("spark2", f"tc filter del dev enp1s0f0np0 ingress protocol 0x88b5 pref {rule['pref']}")
     lab.run("spark3", f"systemctl stop {MARKER}")
     assert len(fleet.paths().paths) < PATHS
     steps = fleet.rig.preview()
