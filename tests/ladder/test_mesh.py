@@ -31,7 +31,6 @@ PROGRAM = CHECKOUT / "lab" / "standins" / "bin" / "mlx5-rdma-tx-rewrite-probe"
 STAGES = ("nic", "forwarding", "markers")
 GROUP = {"stop", "gate", "halt", "health"}
 PATHS = 8
-MARKER = "dsv41-mesh-marker@rocep1s0f0.service"
 
 
 @dataclass
@@ -146,12 +145,14 @@ def test_a_rule_and_a_marker_that_are_gone_are_named_and_come_back_with_the_engi
     shown = lab.run("spark2", "tc -j filter show dev enp1s0f0np0 ingress").stdout
     rule = next(row for row in json.loads(shown) if "options" in row)
     lab.run("spark2", f"tc filter del dev enp1s0f0np0 ingress protocol 0x88b5 pref {rule['pref']}")
-    lab.run("spark3", f"systemctl stop {MARKER}")
+    units = lab.run("spark3", "systemctl list-units --plain --no-legend 'dsv41-mesh-marker@*'").stdout
+    marker = units.split()[0]
+    lab.run("spark3", f"systemctl stop {marker}")
     assert len(fleet.paths().paths) < PATHS
     steps = fleet.rig.preview()
     assert fleet.mesh_resources(steps) == {"spark2-forwarding", "spark3-markers", "mesh-verified"}
     assert "standstill" in steps
-    fleet.rig.pulumi("preview", "--diff").says(f"pref {rule['pref']}: rule is missing", f"{MARKER}: is inactive")
+    fleet.rig.pulumi("preview", "--diff").says(f"pref {rule['pref']}: rule is missing", f"{marker}: is inactive")
     fleet.up(steps)
     fleet.assert_all_paths()
     fleet.rig.unchanged()
