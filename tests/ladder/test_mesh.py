@@ -189,9 +189,8 @@ def test_a_node_that_boots_has_its_mesh_back_without_an_up(fleet: Fleet) -> None
 def test_off_takes_markers_then_rules_then_driver_values(fleet: Fleet) -> None:
     fleet.rig.set("mesh.enabled", False)
     steps = fleet.rig.preview()
-    assert (
-        fleet.every(*STAGES) <= fleet.mesh_resources(steps) <= {*fleet.every(*STAGES), "mesh-verified", "fabric-staged"}
-    )
+    # Without a mesh the GIDs are asked for at an index again; what proves a mesh just goes.
+    assert fleet.mesh_resources(steps) == {*fleet.every(*STAGES), "fabric-verified", "mesh-verified"}
     record = fleet.up()
     assert_before(times(record, "marker", "detach"), times(record, "tc", "filter-del"))
     assert_before(times(record, "tc", "filter-del"), times(record, "devlink", "dev-reload"))
