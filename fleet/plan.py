@@ -358,7 +358,7 @@ class _Planner:
                 layout = refusals.Layout(subnets, self._here(node.name), set(self._detours(node.name)))
                 self.problems.extend(refusals.overlaps(node, self.facts[node.name], layout))
         self.problems.extend(self.libraries.problems(self.ranks))
-        if self.ring:
+        if self.ring and all(node.name in self.facts for node in self.ranks):
             self.problems.extend(mesh_refusals.cards([node.name for node in self.ranks], dict(self._mesh_ports())))
 
     def _here(self, name: str) -> dict[str, PortAddress]:

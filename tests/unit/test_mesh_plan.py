@@ -584,3 +584,9 @@ def test_nodes_are_asked_for_the_mesh_where_it_is_on(
     monkeypatch.setattr(fleet.survey, "remember_links", lambda *_: None)
     look(load(config), STACK, [])
     assert told == [asked]
+
+
+def test_a_node_that_does_not_answer_is_no_node_without_macs() -> None:
+    raw = fresh(mesh())
+    del raw["spark3"]
+    assert [one.code for one in problems(mesh(), raw)] == ["not-probed"]
