@@ -41,7 +41,7 @@ demo: root toolchain
 	@$(STEP) "engine image: load" $(PYTHON) -m lab image load all
 	@$(STEP) "NCCL library: simulate" $(PYTHON) -m lab image library --out .lab/demo/libnccl.so.2.30.7
 	@$(STEP) "pulumi up" ./pulumiw up -s $(STACK) --yes --skip-preview
-	@for output in picture nodes apiUrl; do echo; ./pulumiw stack output -s $(STACK) $$output; done
+	@for output in picture nodes mesh apiUrl; do echo; ./pulumiw stack output -s $(STACK) $$output; done
 	@$(PYTHON) -c 'import sys, urllib.request as web; print(web.urlopen(sys.argv[1], timeout=10).read().decode())' \
 		"$$(./pulumiw stack output -s $(STACK) apiUrl)/v1/models"
 
