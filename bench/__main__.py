@@ -33,6 +33,7 @@ def surroundings(scratch: Path) -> dict[str, str]:
     found = provide.provide()
     (scratch / "backend").mkdir(exist_ok=True)
     variables = {**os.environ, "PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_BACKEND_URL": f"file://{scratch / 'backend'}"}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # a program that is compiled anew each time is no user's
     made = environment.make(found, scratch, "version", variables)
     return made | {"PATH": os.pathsep.join((str(found.cli.parent), made["PATH"]))}
 

@@ -30,6 +30,7 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PULUMI_BACKEND_URL", "PULUMI_CREDENTIALS_PATH", "PULUMI_STACK", "PULUMI_CONFIG_PASSPHRASE_FILE"):
             patch.delenv(name, raising=False)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # a program that is compiled anew each time is no user's
         patch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
         found = provide.provide()
         result = environment.make(found, tmp_path_factory.mktemp("state"), "version", os.environ)
