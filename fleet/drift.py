@@ -109,7 +109,8 @@ def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
         seen = observed.get(node.name)
         if seen is None:
             continue
-        generations[node.name] = int((seen.get("journal") or {}).get("generation") or 0)
+        # A journal that is gone begins to count anew, and a second loss would look as the first: the clock tells them.
+        generations[node.name] = int((seen.get("journal") or {}).get("generation") or seen.get("time") or 0)
         for stage in node.stages:
             found = of_stage(node, stage, seen, plan.settings.preflight.refuse)
             if found:

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 from typing import Any
 
+from fleet.mesh.desired import STAGES as MESH
 from fleet.on_node import ROOT
-from node import plane, relay
+from node import meshunits, plane, relay
 from node.journal import HOME
 from node.sent import files
 
@@ -21,7 +22,7 @@ OF_NODE = frozenset(
         ("spark-fabric:components:FabricPlanes", "-fabric"),
         ("pulumi:providers:docker", "-docker"),
         ("docker:index/container:Container", "-engine"),
-        *((COMMAND, f"-{stage}") for stage in ("image", "undo", "node", "plane0", "plane1", "relay", "nccl")),
+        *((COMMAND, f"-{stage}") for stage in ("image", "undo", "node", "plane0", "plane1", "relay", "nccl", *MESH)),
     }
 )
 LIMIT_S = 300
@@ -125,7 +126,32 @@ def _of_nccl(desired: dict[str, Any]) -> list[str]:
     return [f"file {file.path}" for file in files(desired)]
 
 
-LEFT = {"-plane0": _of_plane, "-plane1": _of_plane, "-relay": _of_relay, "-nccl": _of_nccl}
+def _of_nic(desired: dict[str, Any]) -> list[str]:
+    return [
+        f"pci/{one['pci']}: {one['hairpin_num_queues']} hairpin queues of {one['hairpin_queue_size']}"
+        for one in desired["functions"]
+    ]
+
+
+def _of_forwarding(desired: dict[str, Any]) -> list[str]:
+    rules = [f"{rule['netdev']}: rule {rule['pref']} {rule['name']}" for rule in desired["rules"]]
+    return rules + [f"{route['netdev']}: route to {route['to']} via {route['via']}" for route in desired["routes"]]
+
+
+def _of_markers(desired: dict[str, Any]) -> list[str]:
+    units = f"units {meshunits.SERVICE} and {meshunits.MARKER}, which bring the mesh back at each boot"
+    return [units, f"file {meshunits.BINARY}", *(f"marker on {one['hca']}" for one in desired["markers"])]
+
+
+LEFT = {
+    "-plane0": _of_plane,
+    "-plane1": _of_plane,
+    "-relay": _of_relay,
+    "-nccl": _of_nccl,
+    "-nic": _of_nic,
+    "-forwarding": _of_forwarding,
+    "-markers": _of_markers,
+}
 """What a stage leaves, from its desired state, by the end of its resource's name."""
 
 

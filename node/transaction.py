@@ -88,7 +88,8 @@ def apply(run: Run, stage: Stage, desired: dict[str, Any]) -> None:
             for operation in undo_order(late):
                 UNDO[operation["kind"]](run.work, operation)
         except Failure as failure:
-            if first and stage.whole:
+            # A step may well have failed because the node is lost: nobody would look for that once the guard is told.
+            if (first and stage.whole) or (before is not None and before.lost(run.system)):
                 _undo_all(run, stage.name)
                 raise Failure(failure.code, *failure.lines, f"{stage.name} was taken back at once") from None
             raise

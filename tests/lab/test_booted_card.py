@@ -95,18 +95,15 @@ def hardware_packets(lab: api.Handle) -> int:
     return int(rows[1]["options"]["actions"][2]["stats"]["hw_packets"])
 
 
-def is_again(lab: api.Handle, before: dict[str, snapshot.Snapshot]) -> bool:
-    """Whether nodes are as they were, or come to it: NetworkManager goes on for a while after a change."""
-
-    def differences() -> list[str]:
-        return [line for node, old in before.items() for line in snapshot.diff(old, lab.snapshot(node))]
-
-    return wait_for(lambda: differences() == [], 20)
+def assert_again(lab: api.Handle, before: dict[str, snapshot.Snapshot]) -> None:
+    """Nodes are as they were, or come to it: NetworkManager goes on for a while after a change."""
+    after = lab.snapshots(like=before)
+    assert [line for node, old in before.items() for line in snapshot.diff(old, after[node])] == []
 
 
 @pytest.mark.usefixtures("addressed")
 def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> None:
-    before = {node: lab.snapshot(node) for node in ("spark1", "spark2")}
+    before = lab.snapshots()
     with forwarded(lab):
         (index,) = lab.walk().view("spark1")["functions"]["enp1s0f0np0"]["gids"]
         path = {"device": "rocep1s0f0", "address": "10.98.1.2", "sport": 65535, "gid_index": int(index), "frames": 5}
@@ -144,7 +141,7 @@ def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> Non
         assert (done.returncode, "Failed status 12" in done.stderr) == (1, True), done.stderr
         assert hardware_packets(lab) == 1505
         assert forwarded_by_kernel(lab, "spark2") > software
-    assert is_again(lab, before)
+    assert_again(lab, before)
 
 
 def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new(lab: api.Handle) -> None:
@@ -152,7 +149,7 @@ def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new
     set_size = f"devlink dev param set {handle} name hairpin_queue_size cmode driverinit value"
     lab.adjust("spark3", "reload_seconds", "0.2")
     lab.set_fault("spark3", f"reload.{port}", "hang")
-    before, count = lab.snapshot("spark3"), reinits(lab, handle)
+    before, count = lab.snapshots(), reinits(lab, handle)
     lab.run("spark3", f"ip address add 10.98.2.1/24 dev {port}; ip link set {port} mtu 9000; {set_size} 8192")
     with lab.stopped_at("spark3", "devlink-dev-reload") as point:
         lab.run("spark3", f"(sh -c 'devlink dev reload {handle}; :' >/dev/null 2>&1 &)")
@@ -166,7 +163,7 @@ def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new
     assert reinits(lab, handle) == count + 1
     lab.run("spark3", f"{set_size} 1024 && devlink dev reload {handle}")
     lab.adjust("spark3", "reload_seconds")
-    assert is_again(lab, {"spark3": before})
+    assert_again(lab, before)
 
 
 def reinits(lab: api.Handle, handle: str) -> int:

@@ -289,18 +289,21 @@ def test_the_management_address_may_blink(machine: Machine) -> None:
     assert machine.links["enp1s0f0np0"]["addresses"] == ["10.10.0.10/24"]
 
 
-def test_the_stage_is_taken_back_when_the_management_address_stays_away(machine: Machine) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_stage_is_taken_back_when_the_management_address_stays_away(machine: Machine, fails: bool) -> None:
+    """Also where the step that took it away has failed."""
     take(machine)
 
     def up(argv: list[str]) -> Result | None:
-        if "up" in argv:
-            machine.links[MANAGEMENT]["addresses"] = []
-        return None
+        if "up" not in argv or not machine.links[MANAGEMENT]["addresses"]:
+            return None
+        machine.links[MANAGEMENT]["addresses"] = []
+        return Result(4, "", "Connection activation failed") if fails else None
 
     machine.hooks = {"nmcli": up}
     failure = refused(machine, "apply", "plane0", plane())
-    assert failure.code == 12
-    assert "198.18.0.11/24 is gone" in str(failure)
+    assert ("activation failed" if fails else "198.18.0.11/24 is gone") in str(failure)
+    assert "plane0 was taken back at once" in str(failure)
     assert not machine.exists(plane()["file"])
 
 

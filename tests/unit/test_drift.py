@@ -119,6 +119,15 @@ def test_the_same_drift_after_a_repair_reads_differently(plan: Plan, deviating: 
     assert of_fleet(plan, first).disruptive() != of_fleet(plan, second).disruptive()
 
 
+def test_a_journal_that_is_gone_again_reads_differently(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
+    """Its count of changes went with it: a second revert by hand would otherwise look as the first `up` did."""
+    first, second = journaled(plan), journaled(plan)
+    for raw, time in ((first, 1000.0), (second, 2000.0)):
+        raw["spark2"] |= {"journal": None, "time": time}
+    for stage in ("node", "plane0"):
+        assert of_fleet(plan, first).repair("spark2", stage) != of_fleet(plan, second).repair("spark2", stage)
+
+
 def test_what_belongs_to_somebody_else_is_no_drift(plan: Plan, deviating: dict[str, list[Deviation]]) -> None:
     foreign = Deviation("netplan.foreign", "/etc/netplan/50-x.yaml", "is not ours", "it away", False, foreign=True)
     deviating["plane0"] = [foreign]

@@ -15,7 +15,7 @@ from fleet.loading import load
 from fleet.plan import StackName, make
 from fleet.state import StateError, left_on, without_node
 from tests.unit import observed
-from tests.unit.stacks import ring
+from tests.unit.stacks import mesh, ring
 
 STACK = StackName("spark-fabric", "test")
 CLUSTER, NODE = "spark-fabric:components:Cluster", "spark-fabric:components:Node"
@@ -33,9 +33,11 @@ def command(*kinds: str, name: str, stdin: object = None) -> dict[str, Any]:
     return {"urn": urn(CLUSTER, *kinds, COMMAND, name=name), "inputs": inputs}
 
 
-def exported(names: tuple[str, ...] = ("spark1", "spark2", "spark3", "spark4")) -> dict[str, Any]:
+def exported(
+    names: tuple[str, ...] = ("spark1", "spark2", "spark3", "spark4"), config: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """A state as Pulumi exports it, with as much of each resource as counts here."""
-    config = ring(len(names))
+    config = config or ring(len(names))
     config["nodes"] = [{**node, "name": name} for node, name in zip(config["nodes"], names, strict=True)]
     raw = {name: observed.fresh(number) for number, name in enumerate(names, start=1)}
     plan = make(load(config), {name: parse(answer) for name, answer in raw.items()}, STACK)
@@ -51,7 +53,11 @@ def exported(names: tuple[str, ...] = ("spark1", "spark2", "spark3", "spark4")) 
                 command(PLANES, name=f"{node.name}-{stage}", stdin={node.name: node.stages[stage]})
                 for stage in ("plane0", "plane1", "relay")
             ),
-            command(name=f"{node.name}-nccl", stdin={node.name: node.stages["nccl"]}),
+            *(
+                command(name=f"{node.name}-{stage}", stdin={node.name: node.stages[stage]})
+                for stage in ("nccl", "nic", "forwarding", "markers")
+                if stage in node.stages
+            ),
         ]
     relays = [urn(CLUSTER, PLANES, COMMAND, name=f"{name}-relay") for name in names]
     resources.append({**command(name="gate"), "dependencies": relays, "propertyDependencies": {"stdin": relays}})
@@ -110,6 +116,17 @@ def test_a_node_that_is_not_in_the_state_changes_nothing() -> None:
 def test_an_empty_state_holds_no_node() -> None:
     assert without_node({"deployment": {"resources": None}}, "spark1")[1] == []
     assert left_on({"deployment": {}}, "spark1") == []
+
+
+def test_the_mesh_of_a_node_goes_too_and_what_stays_of_it_is_told() -> None:
+    before = exported(config=mesh())
+    _, names = without_node(copy.deepcopy(before), "spark2")
+    assert {"spark2-nic", "spark2-forwarding", "spark2-markers"} <= set(names)
+    told = left_on(before, "spark2")
+    assert "pci/0000:01:00.0: 4 hairpin queues of 8192" in told
+    assert "enp1s0f1np1: rule 49152 restore-rank0-to-rank2-diagonal-clockwise-via-rank1-function0" in told
+    assert "units dsv41-mesh.service and dsv41-mesh-marker@.service, which bring the mesh back at each boot" in told
+    assert len([line for line in told if line.startswith("marker on ")]) == 2
 
 
 def test_what_stays_on_the_node_is_told_thing_by_thing() -> None:
