@@ -162,7 +162,8 @@ def look(
     doubtful = {one.path for one in found if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
     wires = cabling.Judgement(cabling.addressed(settings, facts))
-    if not seen.unreachable:  # else the run is refused in any case, and soon
+    refused = bool(seen.unreachable or doubtful)  # in any case, and soon: nobody's nodes are asked for more
+    if not refused:
         wires = _judged(settings, stack, links, seen, facts)
     try:
         plan = make(
@@ -180,7 +181,7 @@ def look(
     here = {link.name: link for link in links}
     found += [*wires.problems, *wires.warnings, *plan.warnings, *plan.notes]
     found += preflight.check(with_plan(asked, plan))
-    if not seen.unreachable:
+    if not refused:
         found += overlay.problems(plan, seen, here)
     wishes = settings.preflight
     judged = judge(found, asked.running, ignore=wishes.ignore, refuse=wishes.refuse)

@@ -196,6 +196,12 @@ def test_nobody_listens_while_a_node_is_silent(fleet: Fleet) -> None:
     assert fleet.requests == []
 
 
+def test_nothing_more_is_done_on_nodes_where_one_is_somebody_elses(fleet: Fleet) -> None:
+    fleet.raw["spark3"]["owner"] = {"project": "spark-fabric", "stack": "other", "fleet_id": "x", "state_id": "1"}
+    assert [one.code for one in fleet.look()[1]] == ["other-owner"]
+    assert fleet.requests == []
+
+
 # The command
 
 
