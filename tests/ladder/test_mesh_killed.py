@@ -15,7 +15,7 @@ from lab import api
 
 from .conftest import NewRig
 from .killing import Running, kill_program, program_points
-from .test_killed import DESTROY, UP
+from .test_killed import UP
 from .test_mesh import PATHS, Fleet, with_mesh
 from .witness import watching
 
@@ -31,10 +31,10 @@ def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
         yield Fleet(rig, witness)
 
 
-def kill_at(fleet: Fleet, point: str, words: tuple[str, ...] = UP) -> None:
+def kill_at(fleet: Fleet, point: str) -> None:
     """Kill a run, and the program on the node, where that one comes to a point of the mesh."""
     with fleet.rig.lab.stopped_at(NODE, point) as reached:
-        run = Running(fleet.rig, *words)
+        run = Running(fleet.rig, *UP)
         run.until(reached, timeout=240)
         run.kill("everything")
         kill_program(reached)
@@ -63,25 +63,10 @@ def assert_damaged(fleet: Fleet, stage: str) -> None:
     assert fleet.rig.engines() == {}
 
 
-@pytest.mark.parametrize(
-    ("point", "stage"),
-    [("devlink-dev-reload", "nic"), ("tc-filter-add", "forwarding"), ("systemctl-start", "markers")],
-)
-def test_an_up_that_was_killed_on_its_way_to_the_mesh_is_finished_by_the_next(
-    fleet: Fleet, point: str, stage: str
-) -> None:
+def test_an_up_that_was_killed_in_a_re_initialisation_is_finished_by_the_next(fleet: Fleet) -> None:
     since = time.time_ns()
-    fleet.rig.set("mesh.hairpinQueueSize", 4096 if stage == "nic" else 8192 if stage == "forwarding" else 2048)
-    kill_at(fleet, point)
-    assert_damaged(fleet, stage)
-    fleet.rig.up()
-    assert_whole(fleet, since)
-
-
-def test_a_destroy_that_was_killed_before_the_rules_went_is_taken_back_by_an_up(fleet: Fleet) -> None:
-    since = time.time_ns()
-    kill_at(fleet, "tc-filter-del", DESTROY)
-    assert status(fleet, "forwarding") == "reverting"
-    assert len(fleet.paths().paths) < PATHS
+    fleet.rig.set("mesh.hairpinQueueSize", 4096)
+    kill_at(fleet, "devlink-dev-reload")
+    assert_damaged(fleet, "nic")
     fleet.rig.up()
     assert_whole(fleet, since)
