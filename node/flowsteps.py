@@ -178,6 +178,9 @@ def undo_rule(work: Work, operation: Undo) -> None:
     _, netdev, pref = operation["key"].split(":")
     if operation["before"]:
         return
+    if link(work.system, netdev) is None:
+        work.report.note(f"{netdev} is not there (cable out?): its rules went with it")
+        return
     for row in tc.filters(work.system, netdev):
         if row["pref"] != int(pref):
             continue

@@ -174,9 +174,9 @@ def plan(desired: Json, observed: Json) -> list[Step]:
     steps += [
         File(path, text.encode(), mode, own=True, needed=path in subjects) for path, (text, mode) in wanted.items()
     ]
-    # A marker that runs goes on with what it was started with.
-    marker_unit = f"{meshunits.UNITS}/{meshunits.MARKER}"
-    changed = stale or marker_unit in subjects
+    # A marker that runs goes on with what it was started with. A mode that is put right is none of its business.
+    replaced = {one.subject for one in found if one.code in ("markers.binary", "file.missing", "file.text")}
+    changed = not replaced.isdisjoint((meshunits.BINARY, f"{meshunits.UNITS}/{meshunits.MARKER}"))
     again = changed and observed["mesh"]["binary"] is not None
     units = any(path in subjects for path in wanted)
     steps += [Reload(needed=units or meshunits.SERVICE in subjects)]

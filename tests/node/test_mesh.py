@@ -303,6 +303,23 @@ def test_a_dead_marker_is_started_again_under_an_engine(mesh: MeshMachine) -> No
     assert drift(mesh, "markers") == []
 
 
+def test_a_mode_is_put_right_without_a_restart_of_any_marker(mesh: MeshMachine) -> None:
+    """An engine may run meanwhile: no marker may go for a moment."""
+    mesh.put(meshunits.BINARY, BINARY_TEXT, 0o644)
+    mesh.put(f"{meshunits.UNITS}/{meshunits.MARKER}", mesh.text(f"{meshunits.UNITS}/{meshunits.MARKER}") or "", 0o600)
+    mesh.containers = [ENGINE]
+    ask(mesh, "apply", "markers", marks())
+    assert mesh.order == []
+    assert drift(mesh, "markers") == []
+
+
+def test_the_rules_of_a_port_that_is_away_went_with_it(mesh: MeshMachine) -> None:
+    ask(mesh, "revert", "markers")
+    del mesh.links["enP2p1s0f0np0"]
+    answer = ask(mesh, "revert", "forwarding")
+    assert "enP2p1s0f0np0 is not there (cable out?): its rules went with it" in answer["notes"]
+
+
 def test_another_binary_restarts_the_markers_and_only_at_a_standstill(mesh: MeshMachine) -> None:
     mesh.put(BINARY, "a newer marker", 0o755)
     mesh.containers = [ENGINE]
