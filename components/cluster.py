@@ -62,7 +62,7 @@ class Cluster(pulumi.ComponentResource):
             owner,
             "engines",
             dict.fromkeys(links, engines(plan)),
-            create="true",
+            create=f"{ON_NODE} engines:ours",  # a state that does not own the nodes must not come to stop anything
             update="true",
             delete=f"{ON_NODE} engines:stop",
             restart=disruptive or args.group.broken or "",

@@ -16,9 +16,14 @@ QUIET = 10.0  # seconds for RDMA resources to be given back after the last conta
 
 
 def engines(run: Run) -> None:
-    """Do {"action": "stop" | "remove" | "mark", "grace": seconds, "name": a name that must be free afterwards}."""
+    """Do {"action": "stop" | "remove" | "mark", "grace": seconds, "name": a name that must be free afterwards}.
+
+    "ours" does nothing: on a node of another owner, or of the same stack's other state, it was refused by now.
+    """
     desired = run.request.desired
     action, grace = desired.get("action"), int(desired.get("grace", GRACE))
+    if action == "ours":
+        return
     if action not in ("stop", "remove", "mark"):
         raise Failure(FAILED, f"engines can be stopped, removed or marked, not {action!r}")
     docker = connect(run.system)

@@ -31,7 +31,7 @@ TEXTS: dict[str, dict[str, str]] = {
     "nccl": STAGE,
     "fabric-staged": {"create": f"{ON_NODE} check", "update": f"{ON_NODE} check"},
     "fabric-verified": {"create": f"{ON_NODE} verify", "update": f"{ON_NODE} verify"},
-    "stop": {"create": "true", "update": "true", "delete": f"{ON_NODE} engines:stop"},
+    "stop": {"create": f"{ON_NODE} engines:ours", "update": "true", "delete": f"{ON_NODE} engines:stop"},
     "gate": {"create": f"{ON_NODE} engines:remove", "update": "true", "delete": f"{ON_NODE} engines:remove"},
     "halt": {"create": f"{ON_NODE} engines:mark", "update": "true", "delete": f"{ON_NODE} engines:stop"},
     "health": {"create": "exec python3 -IS fleet/health.py", "update": "true"},

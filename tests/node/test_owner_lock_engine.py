@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from node import observe
+from node import observe, owner
 from node.request import Owner
 from tests.node.helpers import OWNER, ask, plane, plane_off, refused, relay, take
 from tests.node.machine import Machine
@@ -178,6 +178,20 @@ def test_engines_of_this_stack_are_stopped_and_removed_and_no_others(machine: Ma
     ask(machine, "engines", "engines", {"action": "remove", "grace": 1, "name": "spark-fabric-lab"})
     assert machine.containers == [other]
     assert ask(machine, "engines", "engines", {"action": "remove", "name": "spark-fabric-lab"})["changed"] == []
+
+
+def test_who_asks_whose_the_engines_are_changes_nothing_and_is_refused_on_the_node_of_another_state(
+    machine: Machine,
+) -> None:
+    before = machine.snapshot()
+    assert ask(machine, "engines", "engines", {"action": "ours"})["changed"] == []
+    assert machine.snapshot() == before
+    take(machine)
+    machine.put(owner.PATH, json.dumps({**OWNER.to_json(), "state_id": "another"}))
+    machine.containers = [_container()]
+    for action in ("ours", "stop"):
+        assert refused(machine, "engines", "engines", {"action": action, "grace": 1}).code == 10
+    assert machine.containers[0]["state"] == "running"
 
 
 def test_a_container_in_our_place_without_our_label_is_refused_by_name(machine: Machine) -> None:
