@@ -80,14 +80,13 @@ class Cluster(pulumi.ComponentResource):
             )
         mesh = MeshArgs(plan, links, owner, drift, self)
         without_mesh = take_away(mesh, [node.stage for node in nodes])
-        staged = {node.name: {stage: node.stages[stage] for stage in ("plane0", "plane1")} for node in plan.nodes}
         checked = fleet_check(
             "fabric-staged",
             FleetCheckArgs(
                 list(links.values()),
                 owner,
                 "check",
-                staged,
+                plan.staged,
                 drift.fabric(),
                 [*(node.stage for node in nodes), *without_mesh],
             ),
@@ -99,14 +98,13 @@ class Cluster(pulumi.ComponentResource):
             )
             for node in plan.nodes
         ]
-        verify = {node.name: node.verify for node in plan.ranks if node.verify}
         verified = fleet_check(
             "fabric-verified",
             FleetCheckArgs(
-                [links[name] for name in verify],
+                [links[name] for name in plan.verify],
                 owner,
                 "verify",
-                verify,
+                plan.verify,
                 drift.fabric(),
                 [each.last for each in planes],
             ),

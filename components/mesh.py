@@ -15,10 +15,10 @@ from pulumi_command import local
 
 from components.remote import LONGEST_S, ON_NODE, Owner, on_nodes, stage, timeouts
 from fleet.drift import BELOW, Drift
-from fleet.mesh.desired import STAGES
 from fleet.on_node import Link
 from fleet.plan import NodePlan, Plan
 from fleet.sending import SLOWEST
+from node.mesh import STAGES
 from node.sent import files
 
 # Phases: the counters, the writes of each rank in turn, the counters again.

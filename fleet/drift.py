@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.facts import parse
-from fleet.mesh.desired import STAGES as MESH
 from fleet.plan import NodePlan, Plan
 from fleet.verdicts import Verdict, row_of
 from node import forwarding, markers, nccl, nic, plane, relay
 from node.deviation import Deviation
 from node.digest import digest
+from node.mesh import STAGES as MESH
 
 Observed = Mapping[str, Any]
 

@@ -65,20 +65,25 @@ FIND_MODULE = (
 )
 
 
-def present(config: Path, link: on_node.Link, ref: str) -> str | None:
-    """The id of an image on one node, None without one; raises ImageError when the node or its docker fails."""
-    words = f"image inspect --format {{{{.Id}}}} {shlex.quote(ref)}"
+def _ask(config: Path, link: on_node.Link, words: str, limit: float, late: str) -> subprocess.CompletedProcess[str]:
+    """Run docker on a node to its end; raises ImageError, saying that it is `late`, after `limit` seconds."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             _docker(config, link, words),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=ASK_LIMIT_S,
+            timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ImageError(f"{link.name}: docker has not answered within {ASK_LIMIT_S} s") from None
+        raise ImageError(f"{link.name}: {late} {limit} s") from None
+
+
+def present(config: Path, link: on_node.Link, ref: str) -> str | None:
+    """The id of an image on one node, None without one; raises ImageError when the node or its docker fails."""
+    words = f"image inspect --format {{{{.Id}}}} {shlex.quote(ref)}"
+    done = _ask(config, link, words, ASK_LIMIT_S, "docker has not answered within")
     if done.returncode == 0:
         return done.stdout.strip()
     if "no such image" in done.stderr.lower():
@@ -106,17 +111,8 @@ def _look(config: Path, link: on_node.Link, identity: str, script: str, argument
     """
     look = ["--entrypoint", "/bin/sh", identity, "-c", script, "sh", argument]
     words = ["run", "--rm", "--pull", "never", "--network", "none", *look]
-    try:
-        done = subprocess.run(
-            _docker(config, link, shlex.join(words)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LOOK_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ImageError(f"{link.name}: a container to look into the image has not ended in {LOOK_LIMIT_S} s") from None
+    late = "a container to look into the image has not ended in"
+    done = _ask(config, link, shlex.join(words), LOOK_LIMIT_S, late)
     answer = done.stdout.strip()
     if done.returncode or answer not in ("there", "absent"):
         said = done.stderr.strip()[-500:] or f"exit status {done.returncode}"

@@ -18,7 +18,6 @@ from fleet.library import Choice
 from fleet.mesh import refusals as mesh_refusals
 from fleet.mesh.check import checks
 from fleet.mesh.desired import GID_INDEX, OFF
-from fleet.mesh.desired import STAGES as MESH
 from fleet.mesh.desired import Port as MeshPort
 from fleet.mesh.marker import on_nodes
 from fleet.mesh.paths import Ring
@@ -33,10 +32,10 @@ from fleet.told import known
 from fleet.topology import PLANES, Cabling, End, Kind, Socket, Topology
 from node.digest import digest
 from node.files import MARK
+from node.mesh import STAGES as MESH
 
 STAGES = ("node", "plane0", "plane1", "relay", "nccl", *MESH)
-DISRUPTIVE = STAGES
-"""Stages whose desired state changes only while no engine runs."""
+"""In this order. Their desired states change only while no engine runs."""
 
 LATER = ("nccl", *MESH)
 """Stages that are left out of digests while they are off: a version that brings them stops no engine, and to an engine
@@ -64,6 +63,10 @@ class StackName:
     def label(self, fleet_id: str) -> str:
         """The value of the label `spark-fabric.stack`."""
         return f"{self.project}/{self.stack}/{fleet_id}"
+
+    def container(self, settings: Settings) -> str:
+        """The container's name, the same on every node."""
+        return settings.engine.name or f"spark-fabric-{self.stack}"
 
     def owns(self, owner: Mapping[str, Any], fleet_id: str) -> bool:
         """Whether a node with this owner (as `observe` has it) belongs to the stack, from whatever state."""
@@ -126,7 +129,7 @@ class Plan:
     @property
     def container_name(self) -> str:
         """The container's name, the same on every node."""
-        return self.settings.engine.name or f"spark-fabric-{self.stack.stack}"
+        return self.stack.container(self.settings)
 
     @property
     def containers(self) -> tuple[ContainerPlan, ...]:
@@ -148,9 +151,7 @@ class Plan:
     @property
     def staged(self) -> dict[str, dict[str, Any]]:
         """By node: both planes' desired states, to be tried together before anything is written."""
-        return {
-            node.name: {"stages": {stage: node.stages[stage] for stage in ("plane0", "plane1")}} for node in self.nodes
-        }
+        return {node.name: {stage: node.stages[stage] for stage in ("plane0", "plane1")} for node in self.nodes}
 
     @property
     def verify(self) -> dict[str, dict[str, Any]]:
@@ -546,7 +547,7 @@ class _Planner:
         return ContainerPlan(
             node=node.name,
             rank=rank,
-            name=engine.name or f"spark-fabric-{self.stack.stack}",
+            name=self.stack.container(self.settings),
             image=engine.image.ref,
             image_id=self.image_id,
             env=flags.environment(self.settings, rank, devices),
@@ -611,7 +612,7 @@ class _Planner:
 
 def _felt(stages: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The desired states whose change an engine would feel."""
-    for stage in DISRUPTIVE:
+    for stage in STAGES:
         if stage in stages and (stage not in LATER or stages[stage]["state"] != "off"):
             yield stage, stages[stage]
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from typing import Any
 
-from fleet.mesh.desired import STAGES as MESH
 from fleet.on_node import ROOT
 from node import meshunits, plane, relay
 from node.journal import HOME
+from node.mesh import STAGES as MESH
 from node.sent import files
 
 COMMAND = "command:local:Command"

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from fleet.problems import Problem
 from node.deviation import Deviation
+from node.mesh import STAGES as MESH
 
 
 class Verdict(StrEnum):
@@ -43,7 +44,6 @@ class About(StrEnum):
 
 
 DRIFT = (Verdict.IN_PLACE, Verdict.DISRUPTIVE)
-MESH = ("nic", "forwarding", "markers")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from fleet.mesh.paths import Ring
 from fleet.mesh.sizes import QUEUES
 from fleet.topology import End
 
-STAGES = ("nic", "forwarding", "markers")
 """The mesh's stages in the order in which they are applied."""
 
 GID_INDEX = 3

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fleet.operator_file import OperatorFile
-from node.journal import folder
+from node.nccl import THEIRS
+from node.sent import SENT, place
 
 PROGRAM = "mlx5-rdma-tx-rewrite-probe"
 
@@ -33,7 +34,7 @@ class Marker:
 
     def to_json(self) -> dict[str, Any]:
         """As the node program takes it: with "source" "sent" it comes along, with "node" it is only read."""
-        where = {"source": "sent", "size": self.size} if self.sent else {"source": "node"}
+        where = {"source": SENT, "size": self.size} if self.sent else {"source": THEIRS}
         return {"path": self.path, "sha256": self.sha256, **where}
 
 
@@ -41,7 +42,7 @@ def on_nodes(file: OperatorFile, stack: str, size: int | None) -> Marker:
     """Where the program is on every node: where the operator has put it, or below the stack's folder if it is sent."""
     if file.on_node is not None:
         return Marker(file.on_node, file.sha256)
-    return Marker(f"{folder(stack)}/marker/{file.sha256}/{PROGRAM}", file.sha256, sent=True, size=size)
+    return Marker(place(stack, "marker", file.sha256, PROGRAM), file.sha256, sent=True, size=size)
 
 
 def size_of(path: Path, sha256: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from components.mesh import VERIFY
 from fleet.drift import StageDrift
-from fleet.mesh.desired import STAGES
+from node.mesh import STAGES
 from tests.graph.conftest import Register, planned
 from tests.graph.recorder import COMMAND, Graph
 from tests.graph.test_drift import changed_commands, drift

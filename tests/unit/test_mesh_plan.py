@@ -11,7 +11,6 @@ import pytest
 import fleet.survey
 from fleet.facts import Facts, parse
 from fleet.loading import load
-from fleet.mesh.desired import STAGES
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.picture import picture
 from fleet.plan import Plan, PlanError, StackName, make
@@ -19,6 +18,7 @@ from fleet.probe import Probe
 from fleet.problems import Problem, ProblemsError
 from fleet.survey import OFFLINE, look, survey
 from node.digest import digest
+from node.mesh import STAGES
 from tests.unit import observed
 from tests.unit.stacks import MARKER, NO_PROFILE, changed, mesh, ring
 

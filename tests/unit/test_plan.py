@@ -146,7 +146,7 @@ def test_a_switched_fabric_checks_every_other_node() -> None:
 
 def test_both_planes_of_a_node_are_staged_together() -> None:
     plan = planned(ring())
-    assert plan.staged["spark1"]["stages"] == {stage: plan.nodes[0].stages[stage] for stage in ("plane0", "plane1")}
+    assert plan.staged["spark1"] == {stage: plan.nodes[0].stages[stage] for stage in ("plane0", "plane1")}
 
 
 def test_a_container_needs_no_privilege() -> None:

@@ -12,8 +12,9 @@ import pytest
 from fleet.checklist import page
 from fleet.loading import SettingsError, load
 from fleet.problems import Problem
-from fleet.verdicts import CHECKS, CODES, DEVIATIONS, DRIFT, IGNORABLE, MESH, Row, Verdict, judge, node_of, row_of
+from fleet.verdicts import CHECKS, CODES, DEVIATIONS, DRIFT, IGNORABLE, Row, Verdict, judge, node_of, row_of
 from node.deviation import Deviation
+from node.mesh import STAGES as MESH
 from tests.unit.stacks import changed, ring
 
 ROOT = Path(__file__).parents[2]
