@@ -119,10 +119,15 @@ class Running:
         return session(self.process.pid)
 
     def kill(self, what: What) -> None:
-        """SIGKILL for the Pulumi process alone, or for all that it started on this machine as well."""
+        """SIGKILL for the Pulumi process alone, or for all that it started on this machine as well.
+
+        All are stopped before the first is killed, so that none lives to see the end of another, whatever the order
+        of their numbers: Pulumi would write into its state that a step has failed.
+        """
         victims = [self.process.pid] if what == "cli" else self.left()
-        for pid in victims:
-            _signal(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in victims:
+                _signal(pid, number)
         self.process.wait()
 
     def interrupt(self) -> None:
