@@ -59,8 +59,9 @@ GRACE_S = 15
 
 # Reads "<length>\n<zip>" from stdin, leaves the rest of stdin to the program, and runs the zip from memory.
 BOOT = (
-    "import os,sys,runpy;i=sys.stdin.buffer;b=i.read(int(i.readline()));f=os.memfd_create('spark-node');"
-    "os.writev(f,[b]);p='/proc/self/fd/%d'%f;sys.argv[0]=p;runpy.run_path(p,run_name='__main__')"
+    "import os,sys,zipimport;i=sys.stdin.buffer;b=i.read(int(i.readline()));f=os.memfd_create('spark-node');"
+    "os.writev(f,[b]);p='/proc/self/fd/%d'%f;sys.argv[0]=p;sys.path.insert(0,p);"
+    "exec(zipimport.zipimporter(p).get_code('__main__'),{'__name__':'__main__'})"
 )
 
 
