@@ -41,7 +41,7 @@ def surroundings(scratch: Path) -> dict[str, str]:
 @contextlib.contextmanager
 def rig_on_lab(scratch: Path, name: str, nodes: int) -> Iterator[Rig]:
     """A stack on a fresh lab, untraced: the traces' wrappers would be measured too."""
-    lab = api.start(f"bench-{name}-{os.getpid()}", scratch / name, nodes=nodes)
+    lab = api.start(f"bench-{name}-{os.getpid()}", scratch / name, nodes=nodes, owned=True)
     try:
         lab.load_image()
         rig = Rig(lab, copy_checkout(scratch / f"checkout-{name}"), surroundings(scratch), f"bench-{name}")
@@ -191,7 +191,7 @@ def _sizes(scratch: Path) -> Iterator[Pairs]:
 
 
 def _boot(scratch: Path, size: int) -> None:
-    api.start(f"bench-boot{size}-{os.getpid()}", scratch / f"boot{size}", nodes=size).stop()
+    api.start(f"bench-boot{size}-{os.getpid()}", scratch / f"boot{size}", nodes=size, owned=True).stop()
 
 
 def _four(scratch: Path) -> Iterator[Pairs]:

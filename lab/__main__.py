@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import api, debian, faults, host, image, library, lifecycle, loading, network
+from . import api, debian, faults, host, image, library, lifecycle, loading, network, owner
 from . import node as nodes
 from .model import DEFAULT_NAME, MAX_NODES, Lab
 from .shell import LabError, say
@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("_node")  # daemons, started by the commands above
     command.add_argument("node")
     commands.add_parser("_cables")
+    commands.add_parser("_owned").add_argument("owner", type=int)
     return top
 
 
@@ -118,13 +119,22 @@ def dispatch(lab: Lab, options: argparse.Namespace) -> None:
             print(library.build(options.out, markers=markers, machine=options.machine, edition=options.edition))
         case "image":
             load_image(lab, options)
+        case "_node" | "_cables" | "_owned":
+            run_daemon(lab, options)
+        case _:
+            with lifecycle.working(lab):
+                change(lab, options)
+
+
+def run_daemon(lab: Lab, options: argparse.Namespace) -> None:
+    """Be one of the lab's own long-running processes."""
+    match options.command:
         case "_node":
             nodes.supervise(lab, lab.node(options.node), debian.ensure_root(lab.directory / "log"))
         case "_cables":
             network.keep_carrier(lab)
-        case _:
-            with lifecycle.working(lab):
-                change(lab, options)
+        case "_owned":
+            owner.outlive(lab, options.owner)
 
 
 def fault(lab: Lab, options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import time
@@ -48,11 +49,15 @@ def start(
     topology: Topology = "ring",
     nodes: int = 4,
     trace: bool = False,
+    owned: bool = False,
 ) -> Handle:
-    """Bring a lab up, whatever state it is in. A LabError if a lab of this name is alive elsewhere."""
+    """Bring a lab up, whatever state it is in. A LabError if a lab of this name is alive elsewhere.
+
+    `owned`: when this process ends, and be it killed, the lab is taken down and its state folder deleted.
+    """
     handle = attach(name, directory)
     with lifecycle.working(handle.lab):
-        lifecycle.up(handle.lab, nodes, topology, trace)
+        lifecycle.up(handle.lab, nodes, topology, trace, os.getpid() if owned else None)
     return handle
 
 

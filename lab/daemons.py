@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from .model import Lab
 
+OWNED = "owned"  # ends the lab when its owner has ended (owner.py)
+
 
 def _lock_file(lab: Lab, name: str) -> Path:
     return registry.folder(lab.name) / f"{name}.pid"

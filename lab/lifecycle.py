@@ -45,8 +45,9 @@ def remove(claim: Claim) -> None:
     lab = Lab(claim.name, Path(claim.directory))
     for node in claim.members:
         nodes.power_off(lab, node)
-    if not daemons.stop(lab, network.KEEPER):
-        raise LabError(f"process {daemons.pid(lab, network.KEEPER)} does not end")
+    for daemon in (daemons.OWNED, network.KEEPER):
+        if not daemons.stop(lab, daemon):
+            raise LabError(f"process {daemons.pid(lab, daemon)} does not end")
     for thing in network.things(claim):
         network.delete(thing)
     registry.release(claim.name)
@@ -94,8 +95,8 @@ def take(lab: Lab, count: int, previous: int | None) -> int:
     return slot
 
 
-def up(lab: Lab, count: int | None, topology: Topology | None, trace: bool | None) -> None:
-    """Bring everything to its running state, from whatever state it is in."""
+def up(lab: Lab, count: int | None, topology: Topology | None, trace: bool | None, owner: int | None = None) -> None:
+    """Bring everything to its running state, from whatever state it is in. It ends with the process `owner`."""
     host.require()
     if lab.state_file.exists():
         state = lab.state
@@ -109,6 +110,8 @@ def up(lab: Lab, count: int | None, topology: Topology | None, trace: bool | Non
         state = State.new(topology or "ring", count, take(lab, count, None), bool(trace))
     lab.prepare()
     lab.save(state)
+    if owner:
+        daemons.start(lab, daemons.OWNED, "_owned", str(owner))
 
     root = debian.ensure_root(lab.directory / "log")
     keys.ensure(lab)

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def lab(folder: Path) -> Iterator[api.Handle]:
     """A ring of three with trace. A test puts back what it changes."""
-    handle = api.start(f"test-{os.getpid()}", folder / "ring", topology="ring", nodes=3, trace=True)
+    handle = api.start(f"test-{os.getpid()}", folder / "ring", topology="ring", nodes=3, trace=True, owned=True)
     yield handle
     handle.stop()
 

@@ -7,10 +7,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import lab as lab_package
 from lab import api, cgroups, network, registry, snapshot, trace
 from lab.cabling import FUNCTIONS
 from lab.shell import LabError, wait_for
@@ -207,6 +209,29 @@ def test_a_node_keeps_its_disk_over_a_power_cut_and_loses_it_in_a_reset(lab: api
     lab.reset("spark2", new_host_key=True)
     assert (lab.lab.directory / "keys/spark2.pub").read_text() != key
     assert lab.run("spark2", "ls /root; cat /etc/machine-id").stdout not in (identity, f"mine\n{identity}")
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from lab import api
+api.start(sys.argv[1], Path(sys.argv[2]), nodes=1, owned=True)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_owned_lab_ends_with_its_owner(folder: Path) -> None:
+    name, place = f"owned-{os.getpid()}", folder / "owned"
+    command = [sys.executable, "-c", OWNER, name, str(place)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(lab_package.__file__).parent.parent
+    ) as owner:
+        assert owner.stdout
+        assert any(line == "up\n" for line in owner.stdout)
+        assert left_on_machine(name)
+        owner.kill()
+    assert wait_for(lambda: not left_on_machine(name) and not place.exists(), 60, every=0.2)
 
 
 def test_a_second_lab_runs_beside_and_a_killed_one_leaves_nothing(lab: api.Handle, folder: Path) -> None:

@@ -21,7 +21,7 @@ def _lab(name: str, topology: Topology, folder: Path, nodes: int = 4) -> Iterato
     if kept:
         yield api.attach(Path(kept).name, Path(kept))
         return
-    lab = api.start(name, folder, topology=topology, nodes=nodes, trace=True)
+    lab = api.start(name, folder, topology=topology, nodes=nodes, trace=True, owned=True)
     try:
         lab.load_image()
         yield lab
