@@ -7,6 +7,7 @@ they make another ring, its order is told.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
@@ -90,19 +91,7 @@ def around(settings: Settings, wires: Wires) -> list[str] | None:
     return order if port == start and len(order) == len(names) else None
 
 
-def _moved(before: Topology, found: Topology) -> Problem:
-    """The ports were addressed for other cables than those that are there now."""
-    new = len(cables_of(found) - cables_of(before))
-    return Problem(
-        "cables-moved",
-        CABLING,
-        f"finds {new} cables that were not there when the ports got their addresses",
-        "addresses that follow the cables",
-        "This run plans them. If nobody moved cables on purpose, look before you run `up`.",
-    )
-
-
-class _Judge:
+class _Judge(ABC):
     """What ring and rail have in common: ports that are on no wire."""
 
     def __init__(self, settings: Settings, facts: Mapping[str, Facts], wires: Wires) -> None:
@@ -128,19 +117,21 @@ class _Judge:
             if facts and one["socket"] == port.socket and one["netdev"] in facts.links
         )
 
-    def unwired(self, ports: Iterable[Port], partners: Mapping[Port, Port], *, down_is_problem: bool) -> None:
-        """Say of each port that is on no wire why; of two ends of one cable only that which is down."""
+    def unwired(self, ports: Iterable[Port], partners: Mapping[Port, Port], *, known: bool) -> None:
+        """Say of each port that is on no wire why; of two ends of one cable only that which is down.
+
+        `known`: which cable each port is on is said or addressed, so that the plan can do without hearing it.
+        """
         for port in ports:
             if port not in self.wires.ports or self.wires.wire(port):
                 continue  # a port without devices is a problem of the plan
             place, partner = f"{port} ({self.wires.netdevs(port)})", partners.get(port)
             if self.wires.is_down(port):
                 hint = f"On {port.node}: sudo ip link set {self.wires.ports[port][0].netdev} up."
-                if down_is_problem:
+                if not known:
                     hint += " Or name the direction in fabric.cabling: then `up` brings the port up and checks it."
-                code = "port-down" if down_is_problem else "port-off"
-                one = Problem(code, place, "is down, so nobody hears it", "it up", hint)
-                (self.problems if down_is_problem else self.warnings).append(one)
+                one = Problem("port-off" if known else "port-down", place, "is down, so nobody hears it", "it up", hint)
+                (self.warnings if known else self.problems).append(one)
             elif not self.wires.has_carrier(port):
                 if partner is None or partner not in self.wires.ports or not self.wires.is_down(partner):
                     hint = "Is the cable in, the far end on?"
@@ -149,7 +140,7 @@ class _Judge:
                 seen = self.wires.errors(port) or "has carrier, but no other port of this fleet is heard on it"
                 wanted = f"{partner} there" if partner else "the other nodes there"
                 hint = "Does its cable, or its switch, lead out of this fleet?"
-                held = self.holds(port)
+                held = known and self.holds(port)
                 one = Problem("port-unheard" if held else "port-silent", place, seen, wanted, hint)
                 (self.warnings if held else self.problems).append(one)
 
@@ -158,9 +149,9 @@ class _Judge:
         others = self.wires.others(port)
         return f"{port} leads to {' and '.join(map(str, others))}" if others else ""
 
+    @abstractmethod
     def check(self) -> Topology | None:
         """Fill in problems and warnings; the ring that was found."""
-        raise NotImplementedError
 
     def judgement(self) -> Judgement:
         found = self.check()
@@ -180,8 +171,9 @@ class _Ring(_Judge):
         self.said = None if said is Cabling.DISCOVER else said
         self.before = None if self.said else addressed(settings, facts)
         usual = [ring(size, one) for one in ([said] if self.said else [Cabling.RING, Cabling.REVERSED])]
-        self.wanted = self.before or max(usual, key=lambda one: len(cables_of(one) & self.cables))
-        """The ring as it was said or addressed, else the usual one that is nearest to what was found."""
+        rings = [self.before, *usual] if self.before else usual
+        self.wanted = max(rings, key=lambda one: len(cables_of(one) & self.cables))
+        """The ring as it was said, else that of the addressed and the usual ones which is nearest to what was found."""
 
     def check(self) -> Topology | None:
         switches = [wire for wire in self.wires.wires if len(wire) > 2]
@@ -196,15 +188,16 @@ class _Ring(_Judge):
         for cable in cables_of(self.wanted):
             one, other = map(self.port, cable)
             partners |= {one: other, other: one}
-        self.unwired(every, partners, down_is_problem=not (self.said or self.before))
+        new = self.cables - cables_of(self.before or self.wanted)
+        before = None if new else self.before
+        self.unwired(every, partners, known=bool(self.said or before))
         if wrong and all(self.wires.wire(port) for port in every):
             self.problems.append(self._order())
-        flipped = self.cables - cables_of(self.wanted)
-        if self.said and flipped and not wrong:
-            self.problems.append(self._direction(found, flipped))
-        if self.before and found and found != self.before:
-            self.warnings.append(_moved(self.before, found))
-        return found or (self.before if not flipped else None)
+        if self.said and new and not wrong:
+            self.problems.append(self._direction(found, new))
+        if self.before and new and not wrong:
+            self.warnings.append(self._moved(found, new))
+        return found or before
 
     def _switch(self, wire: Wire) -> Problem:
         ports = ", ".join(map(str, wire[:SHOWN]))
@@ -241,19 +234,34 @@ class _Ring(_Judge):
             "Move the cables that are named above.",
         )
 
-    def _direction(self, found: Topology | None, flipped: Iterable[frozenset[End]]) -> Problem:
+    def _moved(self, found: Topology | None, new: Iterable[frozenset[End]]) -> Problem:
+        """The ports were addressed for other cables than those that are there now."""
+        cables = self._joined(new)
+        plans = "This run plans them." if found else "They are planned once every port is heard."
+        return Problem(
+            "cables-moved",
+            CABLING,
+            f"finds {len(cables)} cables that were not there when the ports got their addresses: {_listed(cables)}",
+            "addresses that follow the cables",
+            f"{plans} If nobody moved cables on purpose, look before you run `up`.",
+        )
+
+    def _direction(self, found: Topology | None, new: Iterable[frozenset[End]]) -> Problem:
         size = len(self.names)
         usual = (one for one in (Cabling.RING, Cabling.REVERSED) if found and found == ring(size, one))
         word = next(usual, Cabling.DISCOVER)
-        cables = [tuple(sorted(map(self.port, cable))) for cable in flipped]
         return Problem(
             "cabling-direction",
             CABLING,
-            f"is {self.said}, but the cables join {_listed(sorted(cables))}",
+            f"is {self.said}, but the cables join {_listed(self._joined(new))}",
             "the cables as they are",
             f"The order of nodes is right. Set it to {word}"
             + ("." if word is Cabling.DISCOVER else f", or to {Cabling.DISCOVER}."),
         )
+
+    def _joined(self, cables: Iterable[frozenset[End]]) -> list[tuple[Port, ...]]:
+        """Cables as their ports, in order."""
+        return sorted(tuple(sorted(map(self.port, cable))) for cable in cables)
 
 
 class _Rail(_Judge):
@@ -285,7 +293,7 @@ class _Rail(_Judge):
                     "Check the switch.",
                 )
             )
-        self.unwired(rail, {}, down_is_problem=False)
+        self.unwired(rail, {}, known=True)
         return None
 
 

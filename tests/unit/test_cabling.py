@@ -54,6 +54,9 @@ def applied(config: dict[str, Any], found: Topology | None = None) -> dict[str, 
     return {name: parse(one) for name, one in observed.fleet_applied(plan, journaled=True).items()}
 
 
+ADDRESSED = {way: applied(changed(ring(), {"fabric.cabling": way})) for way in ("ring", "reversed")}
+
+
 # Rings in rank order
 
 
@@ -263,6 +266,47 @@ def test_cables_that_were_moved_to_another_good_ring_are_taken_with_a_warning() 
     assert found.ring == usual(4, Cabling.REVERSED)
     assert codes(found.warnings) == [("cables-moved", "spark-fabric:fabric.cabling")]
     assert "finds 4 cables that were not there" in found.warnings[0].seen
+
+
+@pytest.mark.parametrize("down", ["spark1:f1", "spark3:f0"])
+def test_cables_that_contradict_the_addresses_are_told_while_another_port_is_down(down: str) -> None:
+    """Its cable is not known then: no address says any more which one it is."""
+    found = judged(load(ring()), heard.ring(*FOUR[::-1]), applied(ring()), down=[down])
+    assert [(one.code, one.path.partition(" (")[0]) for one in found.problems] == [
+        ("port-down", down.replace(":", " "))
+    ]
+    assert [one.code for one in found.warnings] == ["cables-moved"]
+    assert "finds 3 cables that were not there when the ports got their addresses: spark1 f0 to spark4 f1" in (
+        found.warnings[0].seen
+    )
+    assert "They are planned once every port is heard." in found.warnings[0].hint
+    assert found.ring is None
+
+
+def test_an_address_is_no_proof_of_a_silent_port_where_other_cables_contradict_the_addresses() -> None:
+    facts, settings = applied(ring()), load(ring())
+    reports = heard.reports(4, [*heard.ring(*FOUR[::-1])[1:], "spark4:f0 x:f0", "spark3:f1 y:f0"])
+    found = judge(settings, facts, read(settings, reports, {}))
+    assert [one.code for one in found.problems] == ["port-silent", "port-silent"]
+    assert [one.code for one in found.warnings] == ["cables-moved"]
+
+
+@given(st.data())
+def test_cables_are_found_or_something_stands_in_the_way(data: st.DataObject) -> None:
+    """Else addresses would be planned for cables that nobody has seen."""
+    before = data.draw(st.sampled_from([None, "ring", "reversed"]), "before")
+    facts = ADDRESSED[before] if before else {}
+    lost = data.draw(st.sets(st.sampled_from(FOUR), max_size=1), "lost")
+    wires = heard.ring(*data.draw(st.sampled_from([FOUR, FOUR[::-1]]), "order"))
+    out = data.draw(st.sets(st.integers(0, 3), max_size=2), "out of the fleet")
+    wires = [*(wire for place, wire in enumerate(wires) if place not in out)] + [
+        f"{port} x{place}{end}:f0" for place in out for end, port in enumerate(wires[place].split())
+    ]
+    down = data.draw(st.sets(st.sampled_from([f"{name}:{socket}" for name in FOUR for socket in Socket]), max_size=2))
+    settings = load(ring())
+    seen = read(settings, heard.reports(4, wires, down=down), {})
+    found = judge(settings, {name: one for name, one in facts.items() if name not in lost}, seen)
+    assert found.ring or found.problems
 
 
 # Switches
