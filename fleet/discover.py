@@ -15,7 +15,7 @@ from fleet import on_node, wires
 from fleet.on_node import Link, holder, on_all, replace
 from fleet.plan import StackName
 from fleet.probe import DEADLINE_S, outcomes
-from fleet.settings import Settings
+from fleet.settings import Node, Settings
 from fleet.topology import Socket
 from fleet.wires import Port, Wires
 
@@ -48,24 +48,25 @@ def _round(stack: StackName, settings: Settings, links: Sequence[Link], seconds:
     return wires.read(settings, reports, silent)
 
 
-def remember(stack: StackName, found: Wires, observed: Observed) -> None:
+def remember(stack: StackName, settings: Settings, found: Wires, observed: Observed) -> None:
     """Keep wires for `remembered`. `observed` was seen before they were heard, so what moved between is not missed."""
     kept = {
-        "nodes": {name: _carriers(one) for name, one in observed.items()},
+        "nodes": {node.name: _grounds(node, observed.get(node.name) or {}) for node in settings.nodes},
         "wires": [[[port.node, port.socket.value] for port in wire] for wire in found.wires],
     }
     replace(on_node.folder(stack.stack) / KEPT, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
 def remembered(stack: StackName, settings: Settings, observed: Observed) -> Wires | None:
-    """The wires that were kept, if no port of the fleet has lost carrier since, no node was booted and none is new.
+    """The wires that were kept, if since then no port of the fleet has lost carrier or got another name, no node was
+    booted and none is new.
 
     They say nothing of ports: all that were heard had carrier, and have it still.
     """
     try:
         kept = json.loads((on_node.folder(stack.stack) / KEPT).read_text())
         for node in settings.nodes:
-            seen = _carriers(observed.get(node.name) or {})
+            seen = _grounds(node, observed.get(node.name) or {})
             if seen is None or kept["nodes"].get(node.name) != seen:
                 return None
         found = tuple(tuple(Port(node, Socket(socket)) for node, socket in wire) for wire in kept["wires"])
@@ -74,8 +75,9 @@ def remembered(stack: StackName, settings: Settings, observed: Observed) -> Wire
     return Wires({}, found, {})
 
 
-def _carriers(observed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What changes when a cable is moved: the boot, and for each fabric port its device and how often carrier changed.
+def _grounds(node: Node, observed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What kept wires rest on, of one node. When a cable is moved that changes: the boot, or for a fabric port its
+    device or how often carrier changed. Which device is which port is also the operator's word.
 
     None where a node does not tell.
     """
@@ -84,5 +86,7 @@ def _carriers(observed: Mapping[str, Any]) -> dict[str, Any] | None:
     for hca in (observed.get("hcas") or {}).values():
         link = links.get(hca["netdev"]) or {}
         ports[hca["netdev"]] = [link.get("index"), link.get("carrier_changes")]
-    told = ports and all(value is not None for pair in ports.values() for value in pair)
-    return {"boot": observed.get("boot_id"), "machine": observed.get("machine_id"), "ports": ports} if told else None
+    if not ports or any(value is None for pair in ports.values() for value in pair):
+        return None
+    machine = {"boot": observed.get("boot_id"), "machine": observed.get("machine_id")}
+    return {**machine, "ports": ports, "named": node.ports.model_dump()}

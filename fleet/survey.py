@@ -199,7 +199,7 @@ def _judged(
     heard = wires or listen(stack, settings, links)
     judged = cabling.judge(settings, facts, heard)
     if not wires and not judged.problems and not judged.warnings:
-        remember(stack, heard, seen.observed)
+        remember(stack, settings, heard, seen.observed)
     return judged
 
 

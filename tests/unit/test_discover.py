@@ -155,6 +155,16 @@ def test_whatever_may_have_moved_a_cable_makes_the_nodes_listen_again(happened: 
     assert fleet.seconds() == [1.5, 1.5]
 
 
+def test_other_names_for_a_nodes_ports_make_the_nodes_listen_again(fleet: Fleet) -> None:
+    """They say which port a device is."""
+    fleet.look()
+    named = ring()["nodes"]
+    named[1]["ports"] = {"plane0": {"f0": {"netdev": "enp1s0f0np0"}}}
+    for _ in range(2):
+        assert fleet.look(nodes=named)[1] == []
+    assert fleet.seconds() == [1.5, 1.5]
+
+
 def test_nodes_that_do_not_count_losses_of_carrier_listen_each_time(fleet: Fleet) -> None:
     del fleet.raw["spark2"]["links"]["enp1s0f0np0"]["carrier_changes"]
     fleet.look()
