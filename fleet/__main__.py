@@ -32,7 +32,7 @@ from fleet.import_env import import_env
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
 from fleet.picture import picture
 from fleet.plan import StackName
-from fleet.probe import probe
+from fleet.probe import Question, probe
 from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
@@ -156,7 +156,7 @@ def _each(
     steps: Sequence[tuple[str, str, dict[str, object]]],
 ) -> int:
     """Run steps (verb, stage, desired) on the nodes that carry this stack's mark, each step on all before the next."""
-    seen = probe(name, settings.fleet.id, links)
+    seen = probe(Question(name, settings.fleet.id, links))
     for why in seen.unreachable.values():
         print(why, file=sys.stderr)
     owners = {node: observed.get("owner") or {} for node, observed in seen.observed.items()}

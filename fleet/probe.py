@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from fleet.on_node import Answer, Link, holder, on_all
@@ -13,7 +12,6 @@ from fleet.plan import StackName
 
 DEADLINE_S = 11  # a dead node is known by then, and the others' facts are kept: with Pulumi's own start below 15 s
 PATIENCE_S = 60  # for a change that somebody is just making on a node
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -25,23 +23,27 @@ class Probe:
     clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # seconds ahead of ours: between these two
 
 
-def probe(
-    stack: StackName,
-    fleet_id: str,
-    links: Sequence[Link],
-    libraries: Mapping[str, str] = NOTHING,
-    folders: Sequence[str] = (),
-    deadline: float = DEADLINE_S,
-    *,
-    mesh: bool = False,
-) -> Probe:
-    """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake.
+@dataclass(frozen=True)
+class Question:
+    """What the nodes behind `links` are asked for beside what they always tell.
 
     `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies; `folders` are
     those that the engine gets, on all nodes. `mesh` asks for that of a node too where there is nothing of one yet.
     """
+
+    stack: StackName
+    fleet_id: str
+    links: Sequence[Link]
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    folders: Sequence[str] = ()
+    mesh: bool = False
+
+
+def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
+    """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake."""
+    stack, libraries, links = question.stack, question.libraries, list(question.links)
     # Reading needs no state id: which state holds a node is one of the answers.
-    owner = {"project": stack.project, "stack": stack.stack, "fleet_id": fleet_id, "state_id": "any"}
+    owner = {"project": stack.project, "stack": stack.stack, "fleet_id": question.fleet_id, "state_id": "any"}
     requests = {
         link.name: {
             "owner": owner,
@@ -49,13 +51,13 @@ def probe(
             "holder": holder(),
             "desired": {
                 "libraries": [libraries[link.name]] if link.name in libraries else [],
-                "folders": list(folders),
-                "mesh": mesh,
+                "folders": list(question.folders),
+                "mesh": question.mesh,
             },
         }
         for link in links
     }
-    answers = on_all("observe", stack.stack, list(links), requests, deadline)
+    answers = on_all("observe", stack.stack, links, requests, deadline)
     clocks = {
         answer.node: (answer.result["time"] - answer.came, answer.result["time"] - answer.sent)
         for answer in answers
@@ -75,17 +77,8 @@ def outcomes(answers: Sequence[Answer]) -> tuple[dict[str, dict[str, Any]], dict
     return found, failed
 
 
-def probe_at_rest(
-    stack: StackName,
-    fleet_id: str,
-    links: Sequence[Link],
-    libraries: Mapping[str, str] = NOTHING,
-    folders: Sequence[str] = (),
-    patience: float = PATIENCE_S,
-    *,
-    mesh: bool = False,
-) -> Probe:
-    """Like `probe`, but wait while nodes are being changed: by another run, or by what a killed run has left going.
+def at_rest(look: Callable[[], Probe], patience: float = PATIENCE_S) -> Probe:
+    """Look again while nodes are being changed: by another run, or by what a killed run has left going.
 
     A plan made of a half-done change would be wrong as soon as that change is done. After `patience` seconds nodes
     may still be busy; the answer then says so.
@@ -93,7 +86,7 @@ def probe_at_rest(
     end = time.monotonic() + patience
     told: set[str] = set()
     while True:
-        seen = probe(stack, fleet_id, links, libraries, folders, mesh=mesh)
+        seen = look()
         busy = {name: observed["lock"] for name, observed in seen.observed.items() if observed.get("lock")}
         if not busy or time.monotonic() > end:
             return seen

@@ -23,7 +23,7 @@ from fleet.mesh.marker import MarkerError, size_of
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
 from fleet.plan import Plan, PlanError, StackName, agreed_image, make
-from fleet.probe import Probe, probe, probe_at_rest
+from fleet.probe import Probe, Question, at_rest, probe
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
@@ -154,8 +154,8 @@ def look(
     """
     named = {node.name: path for node in settings.ranks if (path := settings.library_on(node))}
     folders = sorted({volume.source for volume in settings.engine.volumes if volume.source.startswith("/")})
-    look_at = probe_at_rest if changing else probe
-    seen = look_at(stack, settings.fleet.id, links, named, folders, mesh=settings.mesh.enabled)
+    question = Question(stack, settings.fleet.id, links, named, folders, settings.mesh.enabled)
+    seen = at_rest(lambda: probe(question)) if changing else probe(question)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
     asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive)
     found = preflight.before_plan(asked)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from fleet import probe as looking
 from fleet.loading import load
 from fleet.plan import StackName
-from fleet.probe import Probe, probe_at_rest
+from fleet.probe import Probe, at_rest
 from tests.unit.looks import at_first
 from tests.unit.stacks import ring
 
 STACK = StackName("spark-fabric", "test")
 LOCK = {"holder": "ann@desk (pid 7)", "pid": 812, "since": 0}
-
-Looks = Callable[..., list[float]]
 
 
 def seen(busy: bool) -> Probe:
@@ -25,48 +21,57 @@ def seen(busy: bool) -> Probe:
     return Probe({"spark1": {"lock": None}, "spark2": {"lock": LOCK if busy else None}}, {})
 
 
+class Looking:
+    """What each look finds, on a clock that only waiting moves."""
+
+    def __init__(self, *found: Probe) -> None:
+        self.clock = 0.0
+        self.times: list[float] = []
+        self.found, self.last = iter(found), found[-1]
+
+    def look(self) -> Probe:
+        self.times.append(self.clock)
+        return next(self.found, self.last)
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+Looks = Callable[..., Looking]
+
+
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    """Sets what each look finds; returns the times of the looks, on a clock that only waiting moves."""
+    """Makes looks that find what they are told, and puts the clock in place."""
 
-    def prepare(*found: Probe) -> list[float]:
-        clock, times = [0.0], []
-        answers: Iterator[Probe] = iter(found)
-
-        def look(*_: Any, **__: Any) -> Probe:
-            times.append(clock[0])
-            return next(answers, found[-1])
-
-        def sleep(seconds: float) -> None:
-            clock[0] += seconds
-
-        monkeypatch.setattr(looking, "probe", look)
-        monkeypatch.setattr("fleet.probe.time.sleep", sleep)
-        monkeypatch.setattr("fleet.probe.time.monotonic", lambda: clock[0])
-        return times
+    def prepare(*found: Probe) -> Looking:
+        looking = Looking(*found)
+        monkeypatch.setattr("fleet.probe.time.sleep", looking.sleep)
+        monkeypatch.setattr("fleet.probe.time.monotonic", lambda: looking.clock)
+        return looking
 
     return prepare
 
 
 def test_nodes_at_rest_are_looked_at_once(looks: Looks) -> None:
-    times = looks(seen(busy=False))
-    assert probe_at_rest(STACK, "default", []) == seen(busy=False)
-    assert times == [0.0]
+    looking = looks(seen(busy=False))
+    assert at_rest(looking.look) == seen(busy=False)
+    assert looking.times == [0.0]
 
 
 def test_a_change_under_way_is_waited_for_and_its_maker_named_once(
     looks: Looks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    times = looks(seen(busy=True), seen(busy=True), seen(busy=False))
-    assert probe_at_rest(STACK, "default", []) == seen(busy=False)
-    assert len(times) == 3
+    looking = looks(seen(busy=True), seen(busy=True), seen(busy=False))
+    assert at_rest(looking.look) == seen(busy=False)
+    assert len(looking.times) == 3
     assert capsys.readouterr().out.count("spark2: waiting for ann@desk (pid 7)") == 1
 
 
 def test_a_change_that_does_not_end_is_reported_after_a_while(looks: Looks) -> None:
-    times = looks(seen(busy=True))
-    assert probe_at_rest(STACK, "default", [], patience=10) == seen(busy=True)
-    assert times[-1] == pytest.approx(11, abs=1)
+    looking = looks(seen(busy=True))
+    assert at_rest(looking.look, patience=10) == seen(busy=True)
+    assert looking.times[-1] == pytest.approx(11, abs=1)
 
 
 def test_a_busy_node_stops_a_run_that_changes_something_and_no_other() -> None:

@@ -61,8 +61,7 @@ def marked() -> Raw:
 def probed(patch: pytest.MonkeyPatch, raw: Raw, *silent: str) -> None:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
     patch.setattr(fleet, "probe", lambda *_, **__: seen)
-    for name in ("probe", "probe_at_rest"):
-        patch.setattr(survey, name, lambda *_, **__: seen, raising=False)
+    patch.setattr(survey, "probe", lambda *_, **__: seen)
     patch.setattr(survey, "listen", lambda *_: heard.CABLED)
 
 

@@ -14,7 +14,7 @@ from fleet.loading import load
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.picture import picture
 from fleet.plan import Plan, PlanError, StackName, make
-from fleet.probe import Probe
+from fleet.probe import Probe, Question
 from fleet.problems import Problem, ProblemsError
 from fleet.survey import OFFLINE, look, survey
 from node.digest import digest
@@ -575,8 +575,8 @@ def test_nodes_are_asked_for_the_mesh_where_it_is_on(
 ) -> None:
     told: list[bool] = []
 
-    def probe(*_: Any, mesh: bool, **__: Any) -> Probe:
-        told.append(mesh)
+    def probe(question: Question) -> Probe:
+        told.append(question.mesh)
         return Probe(fresh(config), {})
 
     monkeypatch.setattr(fleet.survey, "probe", probe)

@@ -12,7 +12,7 @@ from fleet import on_node, overlay, survey
 from fleet.loading import load
 from fleet.on_node import Link
 from fleet.plan import StackName
-from fleet.probe import Probe, probe
+from fleet.probe import Probe, Question, probe
 from fleet.problems import Problem
 from fleet.survey import Refused, Survey, look
 from tests.unit import fakes, heard, observed
@@ -280,7 +280,7 @@ def test_the_probe_keeps_the_answers_of_the_others(
     ssh.answers("spark2", None, status=255, said="ssh: connect to host 192.168.1.12 port 22: Connection timed out")
     ssh.answers("spark3", None, status=127, said="sh: python3: not found")
     ssh.does("spark4", "exec sleep 20")
-    seen = probe(STACK, "default", links, deadline=1)
+    seen = probe(Question(STACK, "default", links), deadline=1)
     assert set(seen.observed) == {"spark1"}
     assert list(seen.unreachable) == ["spark2", "spark3", "spark4"]
     assert "Connection timed out. Is it on?" in seen.unreachable["spark2"]
