@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleet import combinations, variables
 from fleet.model import Broken
 from fleet.problems import Loc, shown
-from fleet.profiles import Profile
+from fleet.profiles import CAPABILITIES, NEEDS, Profile
 from fleet.told import known
 from fleet.typed import KEYS, TYPES
 
@@ -48,6 +48,22 @@ def where(settings: Settings, name: str) -> Loc:
         return "engine", "env", name
     keys = [key for of, _, key in engine.serving.told(head=True) if of == name]
     return ("engine", "serving", keys[-1]) if keys else ("engine", "profile")
+
+
+def modules(settings: Settings) -> dict[str, str]:
+    """By variable that is on for any rank: the module that it needs of an image which nobody knows.
+
+    Images of the launcher's profiles declare what they have, and an engine that is told nothing asks for nothing.
+    """
+    if settings.engine.profile is not Profile.AUTO:
+        return {}
+    declared = combinations.PATHS if settings.engine.image.roce_ring else frozenset[str]()
+    ranks = [known(settings, head=head) for head in (False, True)]
+    return {
+        need.name: CAPABILITIES[need.capability].module
+        for need in NEEDS
+        if need.capability not in declared and any(need.asked(env) for env in ranks)
+    }
 
 
 def _twice(settings: Settings) -> Iterator[Broken]:

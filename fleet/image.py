@@ -3,7 +3,8 @@
 Environment as for `on_node.py`; stdin maps each node to {"ref", "id", "archive"}. The archive is one of `docker save`:
 loading the same archive everywhere is what makes image ids equal. Old images are kept. With "target" too, the image
 has to hold that file, since another one is going to lie over it: docker would make an empty one, and programs would
-find their own elsewhere.
+find their own elsewhere. "modules" are what variables need of it, by variable. An image that no node had in the preview
+is first looked into here, before anything is stopped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ LOAD_LIMIT_S = 3600  # an engine image is tens of gigabytes
 TELL_EVERY_S = 10
 
 SET_TARGET = "Set nccl.target to where this image has its libnccl.so.2."
+IN_PATH = "The module is looked for in the image's PYTHONPATH."
 
 
 class ImageError(Exception):
@@ -161,10 +164,24 @@ def ensure(stack: str, link: on_node.Link, wanted: dict[str, Any]) -> str:
     return f"{link.name}: {ref} loaded"
 
 
+def looks(wanted: Mapping[str, Any]) -> int:
+    """How often an image is looked into."""
+    return bool(wanted.get("target")) + len(set(wanted.get("modules", {}).values()))
+
+
 def _refuse_without(config: Path, link: on_node.Link, wanted: dict[str, Any]) -> None:
-    target = wanted.get("target")
-    if target and not holds(config, link, wanted["id"], target):
-        raise ImageError(f"{link.name}: {wanted['ref']} holds no file {target}, to lie over. {SET_TARGET}")
+    """Raise ImageError with everything that the image lacks."""
+    ref, identity, target = wanted["ref"], wanted["id"], wanted.get("target")
+    lacks = []
+    if target and not holds(config, link, identity, target):
+        lacks.append(f"holds no file {target}, to lie over. {SET_TARGET}")
+    needed: dict[str, str] = wanted.get("modules", {})
+    for module in sorted(set(needed.values())):
+        if not has_module(config, link, identity, module):
+            names = " and ".join(name for name, of in needed.items() if of == module)
+            lacks.append(f"has no module {module}, for {names}. {IN_PATH}")
+    if lacks:
+        raise ImageError("\n".join(f"{link.name}: {ref} {one}" for one in lacks))
 
 
 def main() -> int:

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet import on_node
-from fleet.combinations import PATHS
-from fleet.engine_rules import where
-from fleet.image import SET_TARGET, ImageError, has_module, holds
+from fleet.engine_rules import modules, where
+from fleet.image import IN_PATH, SET_TARGET, ImageError, has_module, holds
 from fleet.on_node import Link
 from fleet.plan import Plan
 from fleet.probe import Probe
 from fleet.problems import Problem, config_path
-from fleet.profiles import CAPABILITIES, NEEDS, Profile
-from fleet.told import known
+from fleet.profiles import CAPABILITIES
 
 LISTING = "targets.json"
 KEPT = 20  # answers
@@ -66,7 +64,7 @@ def problems(plan: Plan, seen: Probe, links: Mapping[str, Link]) -> list[Problem
 
 
 def _questions(plan: Plan) -> Iterator[Question]:
-    """What this plan needs of the image. Images of the launcher's profiles declare what they have."""
+    """What this plan needs of the image; an `up` that brings it asks the same (`Plan.image`)."""
     settings = plan.settings
     ref, target = settings.engine.image.ref, settings.overlay_target
     if target is not None:
@@ -74,16 +72,14 @@ def _questions(plan: Plan) -> Iterator[Question]:
         yield Question(
             holds, target, Problem("overlay-target", TARGET, seen, "a file of the image, to lie over", SET_TARGET)
         )
-    if settings.engine.profile is not Profile.AUTO:
-        return
-    declared = PATHS if settings.engine.image.roce_ring else frozenset[str]()
-    env = {**known(settings), **known(settings, head=True)}
-    for need in NEEDS:
-        if need.asked(env) and need.capability not in declared:
-            one, path = CAPABILITIES[need.capability], config_path(where(settings, need.name))
-            seen, wanted = f"is set, and {ref} has no module {one.module}", f"an image with it: {one.what}"
-            hint = "The module is looked for in the image's PYTHONPATH."
-            yield Question(has_module, one.module, Problem("image-module", path, seen, wanted, hint))
+    for name, module in modules(settings).items():
+        path, seen = config_path(where(settings, name)), f"is set, and {ref} has no module {module}"
+        wanted = f"an image with it: {_what(module)}"
+        yield Question(has_module, module, Problem("image-module", path, seen, wanted, IN_PATH))
+
+
+def _what(module: str) -> str:
+    return next(one.what for one in CAPABILITIES.values() if one.module == module)
 
 
 def _images(seen: Probe, name: str) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from fleet import combinations, flags, gid, netplan, ports, refusals, topology, variables
 from fleet.addressing import BENCHMARK_NETWORK, PlaneAddresses, PortAddress, assign
 from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
-from fleet.engine_rules import where
+from fleet.engine_rules import modules, where
 from fleet.facts import Facts
 from fleet.flags import Devices, Flag, Source
 from fleet.library import Choice
@@ -137,11 +137,12 @@ class Plan:
         return tuple(node.container for node in self.ranks if node.container)
 
     @property
-    def image(self) -> dict[str, str | None]:
-        """What every rank's node must have: reference, id and the operator's archive, and a file that is in it."""
+    def image(self) -> dict[str, Any]:
+        """What every rank's node must have: reference, id and the operator's archive, and what has to be in it."""
         image, target = self.settings.engine.image, self.settings.overlay_target
+        needed = {} if "image-module" in self.settings.preflight.ignore else modules(self.settings)
         wanted = {"ref": image.ref, "id": self.image_id, "archive": image.archive}
-        return {**wanted, "target": target} if target else wanted
+        return {**wanted, **({"target": target} if target else {}), **({"modules": needed} if needed else {})}
 
     @property
     def image_id(self) -> str | None:

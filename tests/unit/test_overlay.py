@@ -10,7 +10,7 @@ import pytest
 
 from fleet import image, on_node, overlay
 from fleet.facts import parse
-from fleet.image import ImageError, ensure, holds
+from fleet.image import ImageError, ensure, holds, looks
 from fleet.loading import load
 from fleet.plan import Plan, StackName, agreed_image, make
 from fleet.probe import Probe
@@ -172,3 +172,33 @@ def test_an_up_looks_into_the_image_of_every_node(ssh: FakeSsh, tmp_path: Path) 
     with pytest.raises(ImageError, match=f"spark1: engine:1 holds no file {TARGET}, to lie over"):
         ensure("test", link(1), wanted)
     assert ensure("test", link(1), {**wanted, "target": None}) == "spark1: engine:1 is there"
+
+
+ONE_SHOT = {"SGLANG_ROCE_ALLREDUCE": "b12x/comm/roce", "DSV41_ROCE_GATHER": "b12x/comm/roce"}
+
+
+def test_an_up_that_brings_the_image_tells_everything_that_it_lacks(ssh: FakeSsh, tmp_path: Path) -> None:
+    """No node had it in the preview, so nobody could look into it then."""
+    wanted = {"ref": "engine:1", "id": ID, "archive": "image.tar", "target": TARGET, "modules": ONE_SHOT}
+    docker(ssh, tmp_path)
+    assert ensure("test", link(1), wanted) == "spark1: engine:1 is there"
+    assert len(asked(tmp_path)) == 1 + looks(wanted) == 3
+    docker(ssh, tmp_path, "echo absent")
+    with pytest.raises(ImageError) as raised:
+        ensure("test", link(1), wanted)
+    of_target, of_module = str(raised.value).splitlines()
+    assert of_target.startswith(f"spark1: engine:1 holds no file {TARGET}, to lie over. Set nccl.target to ")
+    assert of_module.startswith(
+        "spark1: engine:1 has no module b12x/comm/roce, for SGLANG_ROCE_ALLREDUCE and DSV41_ROCE_GATHER."
+    )
+
+
+def test_the_plan_has_an_up_look_for_what_variables_need_unless_that_is_ignored() -> None:
+    def needed(more: dict[str, Any]) -> Any:
+        return make(load(changed(switched(), {**ALL_REDUCE, **more})), None, STACK).image.get("modules")
+
+    assert needed({}) == {"SGLANG_ROCE_ALLREDUCE": "b12x/comm/roce"}
+    assert needed({"preflight.ignore": ["image-module"]}) is None
+    assert needed({"engine.env.SGLANG_ROCE_ALLREDUCE": 0}) is None
+    of_head = {"engine.env.SGLANG_ROCE_ALLREDUCE": 1, "engine.headEnv.SGLANG_ROCE_ALLREDUCE": 0}
+    assert needed(of_head) == {"SGLANG_ROCE_ALLREDUCE": "b12x/comm/roce"}
