@@ -6,6 +6,7 @@ resource here names each upstream that takes it along.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -210,11 +211,15 @@ def _gpus(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def clear_leftover(link: Link, owner: Owner, container: str) -> Callable[[pulumi.ResourceHookArgs], Any]:
-    """A hook for just before one container is created: a killed run may have left one that the state does not know."""
+    """A hook for just before one container is created: a killed run may have left one that the state does not know.
+
+    It waits in a thread of its own: Pulumi's one event loop serves the hooks of all nodes, and registers resources.
+    """
 
     async def hook(_: pulumi.ResourceHookArgs) -> None:
         owner_json = await owner.as_json().future()
-        done = subprocess.run(
+        done = await asyncio.to_thread(
+            subprocess.run,
             ["python3", "-IS", str(ROOT / "fleet" / "on_node.py"), "engines:remove"],
             input=json.dumps({link.name: {"name": container, "grace": 1}}),
             env=os.environ | {"FLEET_LINKS": as_json([link]), "FLEET_OWNER": str(owner_json), "FLEET_STAGE": "engines"},

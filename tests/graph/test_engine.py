@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import threading
 from dataclasses import fields, replace
 from typing import Any
 
@@ -253,3 +254,23 @@ def test_before_a_container_is_made_its_node_is_cleared_of_leftovers(runs: list[
     assert json.loads(runs[0]["env"]["FLEET_OWNER"])["state_id"] == "id"
     assert [one["name"] for one in json.loads(runs[0]["env"]["FLEET_LINKS"])] == ["spark2"]
     assert failures == ["spark2: a leftover container cannot be removed: spark2: container 'x' belongs to nobody"]
+
+
+def test_the_hooks_of_several_nodes_run_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    meet, met = threading.Barrier(2, timeout=10), list[str]()
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        meet.wait()  # raises if the other one does not come meanwhile
+        met.extend(json.loads(options["input"]))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("components.engine.subprocess.run", run)
+
+    def program() -> pulumi.Output[Any]:
+        owner = Owner(STACK, "default", pulumi.Output.from_input("id"))
+        links = [Link(name, "192.168.1.12", "nvidia", 22, "ssh-ed25519 AAAA") for name in NAMES[:2]]
+        hooks = [clear_leftover(link, owner, "spark-fabric-test") for link in links]
+        return pulumi.Output.from_input(asyncio.gather(*(hook(None) for hook in hooks)))  # type: ignore[arg-type]
+
+    record(program)
+    assert sorted(met) == NAMES[:2]
