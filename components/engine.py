@@ -150,7 +150,7 @@ class Engine(pulumi.ComponentResource):
         return docker.Container(
             f"{node.name}-engine",
             name=plan.name,
-            image=plan.image_id or plan.image,
+            image=plan.runs,
             envs=as_kept("engine", plan.envs),
             labels=[docker.ContainerLabelArgs(label=key, value=value) for key, value in sorted(labels.items())],
             network_mode=plan.network_mode,

@@ -37,6 +37,11 @@ class ContainerPlan:
     restart: str = "no"
 
     @property
+    def runs(self) -> str:
+        """The image as docker is told it: by its id, so that another tag for the same image is no change."""
+        return self.image_id or self.image
+
+    @property
     def envs(self) -> list[str]:
         """The environment as docker takes it, sorted by name."""
         return [f"{name}={flag.value}" for name, flag in sorted(self.env.items())]
@@ -47,8 +52,7 @@ class ContainerPlan:
             "node": self.node,
             "rank": self.rank,
             "name": self.name,
-            "image": self.image,
-            "image_id": self.image_id,
+            "image": self.runs,
             "env": self.envs,
             "devices": list(self.devices),
             "capabilities": list(self.capabilities),

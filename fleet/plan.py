@@ -170,7 +170,7 @@ class Plan:
         if self.mesh is None:
             return {}
         names, addresses = [node.name for node in self.ranks], [node.address for node in self.ranks]
-        return checks(self.mesh, names, addresses, self.settings.engine.image.ref)
+        return checks(self.mesh, names, addresses, self.containers[0].runs)
 
     @property
     def api_url(self) -> str:
@@ -320,7 +320,7 @@ class _Planner:
             planes=self.planes,
             nodes=nodes,
             standstill=digest({"ranks": table, "desired": {name: _bare(stages) for name, stages in desired.items()}}),
-            group=digest({"ranks": table, "image": self.image_id, "containers": containers}),
+            group=digest({"ranks": table, "containers": containers}),
             mesh=self.mesh,
             warnings=(*self._warnings(), *(problem for problem, is_warning in remarks if is_warning)),
             notes=(

@@ -21,7 +21,8 @@ FIRST_PORT = 18515  # perftest's own; a port for each path
 def checks(mesh: MeshPlan, names: Sequence[str], addresses: Sequence[str], image: str) -> dict[str, dict[str, Any]]:
     """By node name: what it writes, what it listens for, which of its rules must count.
 
-    `names` and management `addresses` are by rank; `image` is the engine's, for nodes without perftest.
+    `names` and management `addresses` are by rank; `image` is the engine's as docker takes it, for nodes without
+    perftest.
     """
     found: dict[str, dict[str, Any]] = {
         names[rank]: {

@@ -28,8 +28,6 @@ NAMES = [f"spark{number}" for number in range(1, 5)]
 
 # For every key of the engine: a value that is not the default.
 CHANGES: dict[str, Any] = {
-    "image": "engine:2",
-    "image.ref": "engine:2",
     "name": "other",
     "port": 9999,
     "distPort": 20001,
@@ -68,6 +66,8 @@ CHANGES: dict[str, Any] = {
 NOT_OF_THE_GROUP: dict[str, Any] = {
     "stopGrace": 60,
     "readyTimeout": 60,
+    "image": "engine:2",
+    "image.ref": "engine:2",
     "image.archive": "engine.tar",
     "image.roceRing": True,
 }
@@ -76,7 +76,6 @@ ARGUMENTS: dict[str, Any] = {
     "node": "spark9",
     "rank": 9,
     "name": "other",
-    "image": "engine:2",
     "image_id": "sha256:2",
     "env": {"A": Flag("1", Source.OVERRIDE)},
     "devices": ("/dev/null",),
@@ -191,10 +190,18 @@ def test_another_image_behind_the_same_tag_is_another_group() -> None:
     assert planned(ring(), image_id="sha256:" + "2" * 64).group != planned(ring()).group
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(ContainerPlan)])
+@pytest.mark.parametrize("name", [field.name for field in fields(ContainerPlan) if field.name != "image"])
 def test_every_argument_of_a_container_is_in_the_digest_of_the_group(name: str) -> None:
     container = planned(ring()).containers[1]
     assert replace(container, **{name: ARGUMENTS[name]}).arguments() != container.arguments()
+
+
+def test_a_tag_for_the_same_image_replaces_no_container(register: Register, graph: Graph) -> None:
+    found = register(changed(ring(), {"engine.image": "engine:2"}))
+    for container in found.of(CONTAINER):
+        assert container.inputs == graph[container.name].inputs
+    unseen = replace(planned(ring()).containers[1], image_id=None)
+    assert replace(unseen, image="engine:2").arguments() != unseen.arguments()
 
 
 def test_an_encrypted_setting_stays_a_secret(register: Register, graph: Graph) -> None:

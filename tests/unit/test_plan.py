@@ -12,7 +12,7 @@ from fleet.plan import Plan, StackName, agreed_image, make
 from fleet.settings import PIP_LIBRARY
 from node.digest import digest
 from tests.unit import observed
-from tests.unit.stacks import DELETE, LIBRARY, NO_PROFILE, changed, ring, switched
+from tests.unit.stacks import DELETE, LIBRARY, NO_PROFILE, changed, mesh, ring, switched
 
 STACK = StackName("spark-fabric", "test")
 
@@ -157,8 +157,7 @@ def test_a_container_needs_no_privilege() -> None:
         "node": "spark3",
         "rank": 2,
         "name": "spark-fabric-test",
-        "image": "engine:1",
-        "image_id": "sha256:1",
+        "image": "sha256:1",
         "devices": ["/dev/infiniband"],
         "capabilities": ["CAP_IPC_LOCK"],
         "ulimits": {"memlock": -1, "stack": 67108864},
@@ -245,6 +244,12 @@ def test_an_engine_setting_moves_the_group_only(change: dict[str, Any]) -> None:
 def test_how_nodes_are_reached_moves_neither(change: dict[str, Any]) -> None:
     before, after = planned(ring()), planned(changed(ring(), change))
     assert (after.group, after.standstill) == (before.group, before.standstill)
+
+
+def test_another_tag_for_the_same_image_moves_nothing_that_runs() -> None:
+    one, other = (planned(changed(mesh(), {"engine.image.ref": ref}), image_id="sha256:1") for ref in ("a:1", "b:2"))
+    assert (one.group, one.standstill, one.mesh_checks) == (other.group, other.standstill, other.mesh_checks)
+    assert (one.image["ref"], other.image["ref"]) == ("a:1", "b:2")
 
 
 def test_the_image_id_moves_the_group() -> None:
