@@ -130,12 +130,12 @@ def deviations_of(node: NodePlan, stage: str, seen: Observed) -> list[Deviation]
 def of_stage(node: NodePlan, stage: str, seen: Observed, refuse: Collection[str] = ()) -> StageDrift | None:
     """The drift of one stage of one node; None where it is as desired.
 
-    What the table has as a problem is none, and nothing with a code in `refuse`.
+    What the table has as a problem, or not at all, is none, and nothing with a code in `refuse`.
     """
     desired = dict(node.stages[stage])
     record = ((seen.get("journal") or {}).get("stages") or {}).get(stage)
     deviations = [(one, row_of(one, stage)) for one in deviations_of(node, stage, seen) if one.code not in refuse]
-    drift = [(one, row) for one, row in deviations if row.is_drift]
+    drift = [(one, row) for one, row in deviations if row and row.is_drift]
     reasons = [deviation.text() for deviation, _ in drift]
     disruptive = any(row.idle is Verdict.DISRUPTIVE for _, row in drift)
     off = desired.get("state") == "off"

@@ -60,12 +60,17 @@ class Planned(Look):
     plan: Plan | None = None
 
     @property
-    def ranks(self) -> Iterator[tuple[NodePlan, Observed]]:
-        """The active nodes that answered, in rank order."""
+    def planned(self) -> Iterator[tuple[NodePlan, Observed]]:
+        """The nodes of the plan that answered, in its order."""
         assert self.plan
-        for node in self.plan.ranks:
+        for node in self.plan.nodes:
             if node.name in self.seen.observed:
                 yield node, self.seen.observed[node.name]
+
+    @property
+    def ranks(self) -> Iterator[tuple[NodePlan, Observed]]:
+        """The active ones of these, in rank order."""
+        return ((node, observed) for node, observed in self.planned if node.active)
 
 
 Check = Callable[[Look], Iterable[Problem]]

@@ -51,11 +51,24 @@ def refused(look: Planned) -> Iterator[Problem]:
         for stage in node.stages:
             for one in deviations_of(node, stage, observed):
                 row = row_of(one, stage)
+                if row is None:
+                    continue  # a check of its own
                 if row.idle is Verdict.PROBLEM:
                     yield Problem(one.code, f"{node.name} {one.subject}", one.seen, one.wanted, "")
                 elif row.idle in DRIFT and one.code in refuse:
                     hint = f"preflight.refuse has {one.code}: take it out to have this repaired."
                     yield Problem(one.code, f"{node.name} {one.subject}", one.seen, one.wanted, hint)
+
+
+def unknown(look: Planned) -> Iterator[Problem]:
+    """Deviations that the table does not have: `fleet` and `node` are of different versions."""
+    for node, observed in look.planned:
+        for stage in node.stages:
+            for one in deviations_of(node, stage, observed):
+                if row_of(one, stage) is None:
+                    seen = f"{one.seen}, which is {one.code} in {stage}: nothing is known to follow from that"
+                    hint = "The folders fleet and node have to be of one version: check both out anew."
+                    yield Problem("deviation-unknown", f"{node.name} {one.subject}", seen, one.wanted, hint)
 
 
 def lasting(look: Planned) -> Iterator[Problem]:
@@ -76,6 +89,7 @@ def lasting(look: Planned) -> Iterator[Problem]:
 
 AFTER: tuple[PlannedCheck, ...] = (
     refused,
+    unknown,
     lasting,
     containers.docker,
     containers.image,

@@ -228,6 +228,7 @@ CHECKS: tuple[Row, ...] = (
     _refused("busy", "nobody else is changing a node"),
     _warning("at-work", "nobody is changing a node just now"),
     _problem("repair-failed", "what was repaired stays so"),
+    _refused("deviation-unknown", "it is known what follows from each deviation"),
     # The platform
     _warning("clock", "all clocks agree"),
     _refused("disk-full", "there is room for the journal and for files"),
@@ -349,16 +350,13 @@ class Judged:
     ignored: tuple[Problem, ...] = ()
 
 
-def row_of(deviation: Deviation, stage: str) -> Row:
-    """The row of a deviation in a stage. Raises KeyError for one that the table does not have."""
+def row_of(deviation: Deviation, stage: str) -> Row | None:
+    """The row of a deviation in a stage; None for one that the table does not have, which is a problem."""
     rows = [row for row in DEVIATIONS if row.code == deviation.code and row.foreign == deviation.foreign]
     for row in rows:
         if stage in row.stages:
             return row
-    for row in rows:
-        if not row.stages:
-            return row
-    raise KeyError(f"{deviation.code} in {stage}")
+    return next((row for row in rows if not row.stages), None)
 
 
 def judge(

@@ -9,14 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from fleet import drift, preflight
 from fleet.checklist import page
+from fleet.facts import parse
 from fleet.loading import SettingsError, load
+from fleet.look import Planned
+from fleet.plan import StackName, make
+from fleet.probe import Probe
 from fleet.problems import Problem
 from fleet.verdicts import CHECKS, CODES, DEVIATIONS, DRIFT, IGNORABLE, Row, Verdict, judge, node_of, row_of
 from node.deviation import Deviation
 from node.mesh import STAGES as MESH
-from tests.unit.stacks import changed, ring
+from tests.unit import observed
+from tests.unit.stacks import NO_PROFILE, changed, ring
 
+STACK = StackName("spark-fabric", "test")
 ROOT = Path(__file__).parents[2]
 SETTINGS = (
     "loading",
@@ -57,7 +64,7 @@ def emitted() -> set[str]:
     found = {code for where, code, _ in calls("fleet", CODE, "Problem") if where not in SETTINGS}
     text = (ROOT / "fleet" / "membership.py").read_text()
     found |= set(re.findall(r'^    \("([a-z-]+)", r"', text, flags=re.MULTILINE))  # by what a node's silence says
-    found |= {"busy", "at-work", "unreachable", "port-down", "port-off"} | {"unread", "unread-part"}  # chosen first
+    found |= {"busy", "at-work", "unreachable", "unread", "unread-part"}  # chosen first
     found |= {code for _, code, _ in calls("fleet", CODE, "Remark")}
     return found - {"not-probed"}  # nobody is told: the node is unreachable, or gone from the plan
 
@@ -92,6 +99,7 @@ def test_the_table_decides_as_the_node_program_does(where: str, code: str, call:
     elif "disruptive" in given:  # else it is the caller's word
         one = Deviation(code, "x", "is", "was", disruptive=bool(given["disruptive"]))
         row = row_of(one, STAGE_OF[where])
+        assert row
         assert (row.idle is Verdict.DISRUPTIVE) == (one.disruptive or row.losses)
         assert not (one.disruptive and row.losses), "then it need not say so"
 
@@ -100,22 +108,37 @@ def test_the_table_decides_as_the_node_program_does(where: str, code: str, call:
 @pytest.mark.parametrize("code", ["journal.absent", "journal.unfinished", "journal.digest"])
 def test_every_stage_has_a_row_for_what_its_journal_says(stage: str, code: str) -> None:
     row = row_of(Deviation(code, stage, "is", "was", disruptive=True), stage)
+    assert row
     assert row.is_drift
     assert (row.idle is Verdict.DISRUPTIVE) == (code == "journal.unfinished" or stage not in ("node", "relay"))
 
 
 def test_a_file_is_judged_by_its_stage_and_by_whose_it_is() -> None:
     def verdict(stage: str, *, foreign: bool = False) -> Verdict:
-        return row_of(Deviation("file.missing", "/x", "is missing", "it", disruptive=True, foreign=foreign), stage).idle
+        row = row_of(Deviation("file.missing", "/x", "is missing", "it", disruptive=True, foreign=foreign), stage)
+        assert row
+        return row.idle
 
     assert verdict("plane1") is Verdict.IN_PLACE
     assert verdict("nccl") is Verdict.DISRUPTIVE
     assert verdict("nccl", foreign=True) is Verdict.PROBLEM
 
 
-def test_a_deviation_that_nobody_knows_is_an_error() -> None:
-    with pytest.raises(KeyError, match=r"x\.y in plane0"):
-        row_of(Deviation("x.y", "x", "is", "was", disruptive=False), "plane0")
+@pytest.mark.parametrize("active", [True, False])
+def test_a_deviation_that_nobody_knows_is_told_and_taken_for_no_drift(
+    active: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a node that leaves."""
+    one = Deviation("x.y", "enp1s0f0np0", "is odd", "it even", disruptive=False)
+    monkeypatch.setitem(drift.DEVIATIONS, "plane0", lambda *_: [one])
+    leaving = {} if active else {"nodes[3].state": "leaving", **NO_PROFILE}
+    settings, raw = load(changed(ring(), leaving)), observed.fleet(4)
+    plan = make(settings, {name: parse(node) for name, node in raw.items()}, STACK)
+    told = list(preflight.unknown(Planned(settings, STACK, Probe({"spark4": raw["spark4"]}, {}), plan=plan)))
+    assert [(problem.code, problem.path) for problem in told] == [("deviation-unknown", "spark4 enp1s0f0np0")]
+    assert "is odd, which is x.y in plane0: nothing is known to follow from that, wanted it even." in told[0].text()
+    found = drift.of_stage(plan.nodes[3], "plane0", raw["spark4"])
+    assert (found.reasons if found else ()) == (("not applied on this node",) if active else ())
 
 
 def test_a_row_is_drift_in_both_columns_or_in_none() -> None:
