@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet import known
+from fleet.described import describe
 from fleet.problems import Problem
 from fleet.topology import Kind
 from fleet.variables import Ground
@@ -74,8 +75,7 @@ def read(named: Path) -> Choice | None:
     found = {}
     for path in map(Path, candidates(str(named))):
         if path.is_file():
-            with path.open("rb") as file:
-                found[str(path)] = parse(str(path), elf.describe(file))
+            found[str(path)] = parse(str(path), describe(path))
     return choose(str(named), found)
 
 
