@@ -140,9 +140,8 @@ def of_stage(node: NodePlan, stage: str, seen: Observed, refuse: Collection[str]
     disruptive = any(row.idle is Verdict.DISRUPTIVE for _, row in drift)
     off = desired.get("state") == "off"
     if record is None:
-        if off and not reasons:
-            return None
-        reasons = ["not applied on this node"]  # what is missing there is everything
+        if not off:
+            reasons = ["not applied on this node"]  # what is missing there is everything
     elif record["status"] != "applied":
         reasons.insert(0, f"an earlier change was not finished ({record['status']})")
         disruptive = True

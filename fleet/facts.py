@@ -12,6 +12,7 @@ from typing import Any
 from fleet import library
 from fleet.library import Library
 from fleet.topology import PCI_DOMAIN, Socket
+from node import markers
 
 SCHEMA = 1
 
@@ -80,6 +81,7 @@ class Facts:
     stages: Mapping[str, Stage] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, Library] = field(default_factory=dict)  # by path: ours, and those that were asked for
+    has_mesh: bool = False  # files of a mesh of ours are there, whatever the journal says
 
     def at(self, plane: int, socket: Socket) -> tuple[Hca, ...]:
         """The RDMA devices in the plane's PCI domain with the socket's function number; exactly one on a Spark."""
@@ -159,6 +161,7 @@ def parse(raw: Mapping[str, Any]) -> Facts:
         libraries={
             path: library.parse(path, file) for path, file in ((raw.get("nccl") or {}).get("files") or {}).items()
         },
+        has_mesh=bool(markers.ours(dict(raw))),
     )
 
 

@@ -300,9 +300,9 @@ class _Planner:
         """Whether the mesh is off where it may have been on: then its stages are there to take it away.
 
         A fleet that never had one has no such stages. That they were reverted is in no journal, so the settings keep
-        them: a section `mesh` that says something, if only that it is off.
+        them: a section `mesh` that says something, if only that it is off. Where a journal was lost, files tell.
         """
-        held = any(stage in facts.stages for facts in self.facts.values() for stage in MESH)
+        held = any(facts.has_mesh or not facts.stages.keys().isdisjoint(MESH) for facts in self.facts.values())
         return not self.settings.mesh.enabled and (held or bool(self.settings.mesh.model_fields_set))
 
     def _made(self) -> Plan:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fleet import containers, fits, levels, machine, membership, rates
 from fleet.drift import deviations_of
 from fleet.look import Check, Look, Planned, PlannedCheck
-from fleet.mesh.live import marked
+from fleet.mesh.live import left, marked
 from fleet.problems import Problem
 from fleet.verdicts import DRIFT, Verdict, row_of
 from node.digest import digest
@@ -106,4 +106,5 @@ AFTER: tuple[PlannedCheck, ...] = (
     machine.ports,
     rates.rates,
     marked,
+    left,
 )

@@ -279,6 +279,7 @@ CHECKS: tuple[Row, ...] = (
     _warning("mesh-marker-unknown", "the marker is one that is known", About.MESH),
     _warning("marker-flaps", "no marker had to be started again", About.MESH),
     _warning("marker-shared", "nobody else uses RDMA on a device with a marker", About.MESH),
+    _warning("mesh-left", "no rules of a lost mesh are left"),
     # GIDs
     _refused("gid-port", "ports with a GID in the plan are up"),
     _refused("gid-netdev", "each GID is its own port's"),

@@ -44,11 +44,13 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
 def _off(entry: Json | None, observed: Json) -> list[Deviation]:
     if entry:
         return [Deviation("markers.on", STAGE, "is on", "it off", disruptive=True)]
-    return [
-        Deviation("file.leftover", path, "is there", "no such file", disruptive=True)
-        for path, file in ((observed.get("mesh") or {}).get("files") or {}).items()
-        if MARK in file["text"]
-    ]
+    return [Deviation("file.leftover", path, "is there", "no such file", disruptive=True) for path in ours(observed)]
+
+
+def ours(observed: Json) -> list[str]:
+    """The files of a mesh on a node that this program put there. Pure."""
+    files: Json = (observed.get("mesh") or {}).get("files") or {}
+    return [path for path, file in files.items() if MARK in file["text"]]
 
 
 def _file(path: str, text: str, mode: int, desired: Json, observed: Json) -> list[Deviation]:

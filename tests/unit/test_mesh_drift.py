@@ -16,10 +16,11 @@ from fleet.preflight import check
 from fleet.probe import Probe
 from fleet.problems import Problem
 from fleet.verdicts import Judged, judge
-from node import meshunits
+from node import flow, meshunits
 from node.digest import digest
+from node.files import MARK
 from tests.unit import observed
-from tests.unit.stacks import mesh
+from tests.unit.stacks import mesh, ring
 
 STACK = StackName("spark-fabric", "test")
 IMAGE = "sha256:" + "1" * 64
@@ -175,3 +176,52 @@ def test_what_is_repaired_below_is_carried_to_what_rests_on_it() -> None:
         "rule is missing; after spark2 plane0: MTU is 1500 (generation 7)"
     )
     assert drift.repair("spark3", "markers", BELOW["markers"]) == "after spark2 plane0: MTU is 1500 (generation 7)"
+
+
+# A mesh whose journal was lost
+
+
+@pytest.fixture
+def orphaned(plan: Plan, raw: Raw) -> Raw:
+    """spark2 has the mesh with one rule, and no journal; no other node has one."""
+    raw["spark2"]["journal"] = None
+    rule = flow.meaning(plan.nodes[1].stages["forwarding"]["rules"][0])
+    raw["spark2"]["mesh"]["filters"] = [{**rule, "in_hw": True, "packets": 0, "sw_packets": 0, "drops": 0}]
+    for name in ("spark1", "spark3", "spark4"):
+        raw[name] |= {"journal": None, "mesh": None}
+    return raw
+
+
+def left(raw: Raw) -> tuple[Plan, Judged]:
+    plan = make(load(ring()), {name: parse(one) for name, one in raw.items()}, STACK, image_id=IMAGE)
+    look = with_plan(Look(plan.settings, STACK, Probe(raw, {})), plan)
+    return plan, judge([one for one in check(look) if one.code == "mesh-left"], look.running)
+
+
+def test_files_of_a_mesh_that_no_journal_knows_are_drift_and_its_rules_a_warning(orphaned: Raw) -> None:
+    plan, judged = left(orphaned)
+    drift = found(plan, orphaned, "markers")
+    assert drift.keys() == {"spark2"}
+    assert drift["spark2"].reasons == tuple(
+        f"{path}: is there, plan wants no such file" for path in orphaned["spark2"]["mesh"]["files"]
+    )
+    assert drift["spark2"].disruptive
+    (warning,) = judged.warnings
+    assert (warning.code, warning.path) == ("mesh-left", "spark2 enp1s0f1np1 pref 49152")
+    assert "After `up`: sudo tc filter delete dev enp1s0f1np1 ingress protocol 0x88b5 pref 49152 " in warning.hint
+
+
+def test_a_mesh_of_others_without_a_journal_is_left_alone(orphaned: Raw) -> None:
+    for file in orphaned["spark2"]["mesh"]["files"].values():
+        file["text"] = file["text"].replace(MARK, "by hand")
+    plan, judged = left(orphaned)
+    assert "markers" not in plan.nodes[1].stages
+    assert judged == Judged()
+
+
+def test_a_mesh_that_is_planned_or_that_the_journal_has_is_not_left_over(plan: Plan, orphaned: Raw) -> None:
+    look = with_plan(Look(plan.settings, STACK, Probe(orphaned, {})), plan)
+    assert "mesh-left" not in {one.code for one in check(look)}
+    stage = {"status": "applied", "digest": "", "desired": plan.nodes[1].stages["forwarding"]}
+    orphaned["spark2"]["journal"] = {"schema": 1, "generation": 2, "stages": {"forwarding": stage}}
+    assert left(orphaned)[1] == Judged()
