@@ -7,8 +7,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fleet.engine_settings import Volume
 from fleet.problems import Loc
-from fleet.settings import Settings, Volume
+from fleet.settings import Settings
 
 
 def models() -> Iterator[tuple[Loc, type[BaseModel]]]:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.engine_settings import Volume
 from fleet.flags import Flag
 from fleet.scalars import Gpus
-from fleet.settings import Volume
 
 DEVICES = ("/dev/infiniband",)
 CAPABILITIES = ("CAP_IPC_LOCK",)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleet.engine_settings import Volume
 from fleet.facts import parse
 from fleet.look import Planned
 from fleet.problems import Problem, config_path
-from fleet.settings import Volume
 
 ENGRAM = "/engram"
 """Where the engine looks for its packed engram: `engram-l<layer>-r<rank>of<ranks>.bin`, two layers."""

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from fleet.addressing import SUBNET_PREFIX
 from fleet.mesh.settings import Mesh
+from fleet.nccl_settings import LIBRARY_FOLDER
+from fleet.node_settings import Node
 from fleet.scalars import LibraryMode
-from fleet.settings import LIBRARY_FOLDER, Node, Settings
+from fleet.settings import Settings
 from fleet.told import Flag, Source, ep_size, resolved, told
 from fleet.topology import Kind
 

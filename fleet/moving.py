@@ -17,13 +17,14 @@ from typing import Any
 from fleet import launcher, variables
 from fleet.addressing import SUBNET_PREFIX
 from fleet.carried import Left, Told, Variables, as_number, tell
+from fleet.engine_settings import OWNED_ENV
 from fleet.launcher import Setting, Way
 from fleet.launcher_file import LauncherFile, is_secret
 from fleet.loading import load
+from fleet.nccl_settings import PIP_LIBRARY
 from fleet.problems import Problem, ProblemsError
 from fleet.profiles import WHOLE, Profile
 from fleet.scalars import LABEL, LibraryMode
-from fleet.settings import OWNED_ENV, PIP_LIBRARY
 from fleet.topology import Kind
 
 NO_KEY = {"", "empty", "none", "off", "dummy", "0"}

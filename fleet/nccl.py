@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.engine_settings import Volume
 from fleet.facts import Facts
 from fleet.library import Choice, choose, misfit, objections, rivalry
+from fleet.nccl_settings import LIBRARY_FOLDER
+from fleet.node_settings import Node
 from fleet.problems import Problem, config_path
 from fleet.scalars import LibraryMode
-from fleet.settings import LIBRARY_FOLDER, Node, Settings, Volume
+from fleet.settings import Settings
 from node.nccl import NAME, STAGE, THEIRS
 from node.sent import SENT, place
 

@@ -24,10 +24,11 @@ from fleet.mesh.paths import Ring
 from fleet.mesh.plan import MeshPlan
 from fleet.mesh.plan import remarks as mesh_remarks
 from fleet.nccl import Libraries
+from fleet.node_settings import Node
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.profiles import Profile
-from fleet.settings import Node, Settings
+from fleet.settings import Settings
 from fleet.told import known
 from fleet.topology import PLANES, Cabling, End, Kind, Socket, Topology
 from node.digest import digest

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fleet.facts import Facts, Hca
+from fleet.node_settings import Node, PortNames
 from fleet.problems import Problem, config_path
-from fleet.settings import Node, PortNames
 from fleet.topology import PCI_DOMAIN, Socket
 
 USUAL = {

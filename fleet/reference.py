@@ -12,9 +12,10 @@ from pydantic.fields import FieldInfo
 
 from fleet import profiles, scalars
 from fleet.catalogue import inner_model
+from fleet.engine_settings import OWNED_ENV
 from fleet.problems import NAMESPACE
 from fleet.profiles import Profile
-from fleet.settings import OWNED_ENV, Settings
+from fleet.settings import Settings
 from fleet.topology import Kind
 
 INTRODUCTION = f"""\

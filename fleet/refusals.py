@@ -10,9 +10,10 @@ from ipaddress import IPv4Network
 
 from fleet.addressing import PortAddress
 from fleet.facts import Facts
+from fleet.node_settings import Node
 from fleet.problems import Problem, config_path
 from fleet.profiles import Profile
-from fleet.settings import Node, Settings
+from fleet.settings import Settings
 from fleet.topology import Kind
 
 RING_RANKS = 4

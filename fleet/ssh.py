@@ -9,9 +9,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from fleet.node_settings import Node
 from fleet.on_node import ROOT, Link
 from fleet.problems import Problem, config_path
-from fleet.settings import Node, Settings
+from fleet.settings import Settings
 
 # Best first. An RSA key is last: OpenSSH servers no longer sign with SHA-1.
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fleet.node_settings import Node
 from fleet.picture import columns
-from fleet.settings import Node, Settings
+from fleet.settings import Settings
 from fleet.topology import PCI_DOMAIN, PLANES, Socket
 
 

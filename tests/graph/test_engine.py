@@ -16,10 +16,11 @@ from components.engine import clear_leftover
 from components.remote import Owner
 from fleet.catalogue import every_key
 from fleet.container import ContainerPlan
+from fleet.engine_settings import Volume
 from fleet.flags import Flag, Source
+from fleet.nccl_settings import PIP_LIBRARY
 from fleet.on_node import Link
 from fleet.scalars import Gpus
-from fleet.settings import PIP_LIBRARY, Volume
 from tests.graph.conftest import STACK, Register, planned
 from tests.graph.recorder import CONTAINER, PROVIDER, Graph, is_secret, plain, record
 from tests.unit.stacks import LIBRARY, NO_PROFILE, changed, ring

@@ -7,8 +7,8 @@ import json
 from components.remote import LONGEST_S
 from fleet.library import Choice
 from fleet.library import parse as library_of
+from fleet.nccl_settings import PIP_LIBRARY
 from fleet.sending import SLOWEST
-from fleet.settings import PIP_LIBRARY
 from tests.graph.conftest import Register, planned
 from tests.graph.recorder import CONTAINER, Graph, plain
 from tests.unit import observed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.settings import PIP_LIBRARY
+from fleet.nccl_settings import PIP_LIBRARY
 from lab import api, library
 
 from .conftest import NewRig

@@ -1,0 +1,180 @@
+"""The part of the settings that is about the engine: its image, its container, what it is told."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from fleet import scalars
+from fleet.model import Broken
+from fleet.model import Model as _Model
+from fleet.profiles import Profile
+from fleet.scalars import GpuChoice, Gpus, choice
+from fleet.serving import Serving
+
+
+class Image(_Model):
+    """The engine's image."""
+
+    ref: scalars.ImageRef = Field(description="Image reference. A digest pins it; a tag is resolved on the nodes.")
+    archive: scalars.Path | None = Field(
+        None,
+        description="`docker save` archive that is loaded where the image is missing. "
+        "Without it every node has the image already, with one id.",
+    )
+    roce_ring: scalars.Switch = Field(
+        False,
+        description="The image has the path-aware RoCEnante, `b12x.comm.roce_ring`, as those of "
+        "`Dockerfile.canary-roce` have. The mesh needs it; nothing else asks.",
+    )
+
+
+class Volume(_Model):
+    """A folder or docker volume of the node in the container. Written as `SOURCE:/TARGET[:ro]`."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+def _volume(value: object) -> object:
+    wanted = "/FOLDER:/TARGET, optionally with :ro"
+    if not isinstance(value, str):
+        raise scalars.wrong("not-a-volume", wanted, "Write it as one text.")
+    source, _, rest = value.partition(":")
+    target, _, mode = rest.partition(":")
+    named = scalars.CONTAINER_NAME.fullmatch(source) is not None
+    if not (source.startswith("/") or named) or not target.startswith("/") or mode not in ("", "ro", "rw"):
+        raise scalars.wrong(
+            "not-a-volume", wanted, "Both paths are absolute; the source may be a docker volume's name."
+        )
+    return {"source": source, "target": target.rstrip("/") or "/", "readOnly": mode == "ro"}
+
+
+OWNED_ENV = {
+    "NNODES": "nodes",
+    "NODE_RANK": "the order of nodes",
+    "TP_SIZE": "nodes",
+    "EP_SIZE": "engine.epSize",
+    "DIST_INIT_ADDR": "nodes[0].address and engine.distPort",
+    "HOST": "engine.listen",
+    "SERVER_PORT": "engine.port",
+    "SERVED_MODEL_NAME": "engine.servedModelName",
+    "VLLM_HOST_IP": "nodes[].address",
+    "HOST_IP": "nodes[].address",
+    "NCCL_IB_HCA": "fabric (and nodes[].ports)",
+    "NCCL_IB_GID_INDEX": "engine.gidIndex, else what each node has",
+    "NCCL_IB_SUBNET_PREFIX_LEN": "fabric",
+    "NCCL_SOCKET_IFNAME": "nodes[].address",
+    "GLOO_SOCKET_IFNAME": "nodes[].address",
+}
+"""Container variables that follow from other settings, and which."""
+
+
+EVERYWHERE = IPv4Address(0)
+
+
+class Engine(_Model):
+    """The inference engine: one container on each node."""
+
+    image: Annotated[Image, BeforeValidator(lambda value: {"ref": value} if isinstance(value, str) else value)] = Field(
+        description="Image reference, or `{ref, archive, roceRing}`."
+    )
+    name: scalars.ContainerName | None = Field(
+        None, description="Container name on every node. Without it: `spark-fabric-<stack>`."
+    )
+    port: scalars.Whole = Field(8888, ge=1, le=65535, description="TCP port of the OpenAI-compatible API on the head.")
+    dist_port: scalars.Whole = Field(20000, ge=1, le=65535, description="TCP port of the rendezvous on the head.")
+    listen: scalars.Listen = Field(EVERYWHERE, description="Address the API listens on.")
+    served_model_name: scalars.Word = Field("deepseek-v4.1-flash", description="Model name in the API.")
+    ep_size: Annotated[scalars.Whole, Field(ge=1)] | None = Field(
+        None,
+        description="Expert-parallel size; divides the number of ranks. "
+        "Without it: the smallest from 2 on that the engine's kernels can take; 2 with 4 ranks. Production: from 1.",
+    )
+    profile: Annotated[Profile, choice(Profile)] = Field(
+        Profile.AUTO,
+        description="`auto`: variables of NCCL as the fabric needs them, listed below; a ring then has 4 ranks. "
+        "`none`: only those that follow from nodes and fabric, the others are yours. The others: everything that the "
+        "launcher tells its containers, on this fabric and for that image ([docs/settings.md](settings.md)).",
+    )
+    serving: Serving = Field(
+        Serving(),
+        description="Capacity and scheduling. Without a key: what the profile says; `auto` and `none` say nothing, and "
+        "the image has its own values.",
+    )
+    gid_index: Annotated[scalars.Whole, Field(ge=0, le=255)] | None = Field(
+        None,
+        description="GID index of all RDMA devices of every rank; checked on each. "
+        "Without it each rank gets the one that its node has.",
+    )
+    env: dict[scalars.EnvName, scalars.EnvValue] = Field(
+        {},
+        description="Container variables of all ranks, added or replaced; not those that follow from other keys.",
+    )
+    head_env: dict[scalars.EnvName, scalars.EnvValue] = Field(
+        {}, description="The same for rank 0 only; wins over `env`."
+    )
+    without: list[scalars.EnvName] = Field([], description="Variables of the profile that no rank is told.")
+    privileged: scalars.Switch = Field(
+        False, description="Run privileged. The default gives `/dev/infiniband` and CAP_IPC_LOCK."
+    )
+    gpus: GpuChoice = Field(
+        Gpus.REQUEST, description="`request`: docker's GPU request. `cdi`: CDI devices. `off`: no GPU."
+    )
+    shm_size: scalars.Size = Field(
+        32 << 30, description="Shared memory, with unit.", json_schema_extra={"unit": "k, m, g or t"}
+    )
+    stop_grace: scalars.Whole = Field(
+        30, ge=1, le=600, description="Time between SIGTERM and SIGKILL.", json_schema_extra={"unit": "s"}
+    )
+    ready_timeout: scalars.Whole = Field(
+        3600,
+        ge=10,
+        le=86400,
+        description="How long the engine may take until the API is healthy.",
+        json_schema_extra={"unit": "s"},
+    )
+    volumes: list[Annotated[Volume, BeforeValidator(_volume)]] = Field(
+        [], description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`."
+    )
+
+    @property
+    def own_address(self) -> str:
+        """Where the head reaches its own API."""
+        return "127.0.0.1" if self.listen == EVERYWHERE else str(self.listen)
+
+    def rules(self) -> Iterator[Broken]:
+        """Ports differ, mount points differ, and no variable is set that another key decides."""
+        if self.port == self.dist_port:
+            yield Broken(
+                "port-twice",
+                ("distPort",),
+                f"is {self.dist_port} as engine.port is",
+                "two different ports",
+                "Choose another engine.distPort.",
+                (("port",),),
+            )
+        for where, env in (("env", self.env), ("headEnv", self.head_env)):
+            for name in env:
+                if name in OWNED_ENV:
+                    yield Broken(
+                        "env-owned",
+                        (where, name),
+                        "is set by hand",
+                        f"it to follow from {OWNED_ENV[name]}",
+                        "Remove it here and set that.",
+                    )
+        seen: dict[str, int] = {}
+        for index, volume in enumerate(self.volumes):
+            if volume.target in seen:
+                yield Broken(
+                    "mount-twice",
+                    ("volumes", index),
+                    f"mounts at {volume.target} as volumes[{seen[volume.target]}] does",
+                    "one source for each target",
+                    "Change one of the targets.",
+                    (("volumes", seen[volume.target]),),
+                )
+            seen.setdefault(volume.target, index)
