@@ -13,8 +13,8 @@ import pulumi
 from components.config import holds_secret, raw_config
 from fleet.loading import load
 from fleet.on_node import lost_nodes
-from fleet.plan import StackName
 from fleet.problems import ProblemsError
+from fleet.stack import StackName
 from fleet.survey import OFFLINE, offline, survey
 
 # Pulumi's language host adds no "unhandled error" of its own to a program that ends with this code: all has been said.

@@ -15,7 +15,7 @@ import pulumi
 from pulumi_command import local
 
 from fleet.on_node import Link, as_json
-from fleet.plan import StackName
+from fleet.stack import StackName
 
 WHOLE = "whole"  # the trigger of a resource that nothing asks to be replaced
 ON_NODE = "exec python3 -IS fleet/on_node.py"

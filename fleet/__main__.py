@@ -31,11 +31,11 @@ from fleet.environment import listing
 from fleet.import_env import import_env
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
 from fleet.picture import picture
-from fleet.plan import StackName
 from fleet.probe import Question, probe
 from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
+from fleet.stack import StackName
 from fleet.survey import Survey, brought, look
 from fleet.svg import svg
 from fleet.topology import Kind

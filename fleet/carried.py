@@ -9,9 +9,10 @@ from typing import Any
 
 from fleet import variables
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.problems import NAMESPACE, ProblemsError
 from fleet.profiles import Profile
+from fleet.stack import StackName
 from fleet.told import Source
 from fleet.typed import KEYS, Key, Takes
 

@@ -14,9 +14,9 @@ from typing import Any
 from fleet import on_node, wires
 from fleet.node_settings import Node
 from fleet.on_node import Link, holder, on_all, replace
-from fleet.plan import StackName
 from fleet.probe import DEADLINE_S, outcomes
 from fleet.settings import Settings
+from fleet.stack import StackName
 from fleet.topology import Socket
 from fleet.wires import Port, Wires
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.plan import NodePlan, Plan, StackName
+from fleet.plan import NodePlan, Plan
 from fleet.probe import Probe
 from fleet.problems import Problem
 from fleet.settings import Settings
+from fleet.stack import StackName
 
 Observed = Mapping[str, Any]
 

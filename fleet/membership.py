@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleet.look import Look
-from fleet.plan import StackName
 from fleet.problems import Problem, config_path
+from fleet.stack import StackName
 
 REASONS = (
     ("host-key", r"the host key is not the expected one"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.on_node import Answer, Link, holder, on_all
-from fleet.plan import StackName
+from fleet.stack import StackName
 
 DEADLINE_S = 11  # a dead node is known by then, and the others' facts are kept: with Pulumi's own start below 15 s
 PATIENCE_S = 60  # for a change that somebody is just making on a node

@@ -12,9 +12,10 @@ from fleet import launcher
 from fleet.flags import Flag, Source
 from fleet.launcher import TO, Setting, Way
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.problems import NAMESPACE
 from fleet.profiles import BUILDS, CAPABILITIES, NEEDS, SOURCES, WHOLE, Profile
+from fleet.stack import StackName
 from fleet.typed import KEYS
 
 INTRODUCTION = """\

@@ -10,9 +10,9 @@ import yaml
 
 from fleet.loading import load
 from fleet.on_node import ROOT
-from fleet.plan import StackName
 from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
+from fleet.stack import StackName
 
 ENCRYPTED = "(encrypted)"
 

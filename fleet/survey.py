@@ -22,11 +22,13 @@ from fleet.look import Look, with_plan
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
-from fleet.plan import Plan, PlanError, StackName, agreed_image, make
+from fleet.plan import Plan, PlanError
+from fleet.planner import agreed_image, make
 from fleet.probe import Probe, Question, at_rest, probe
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
+from fleet.stack import StackName
 from fleet.verdicts import judge
 
 OFFLINE = "SPARK_FABRIC_OFFLINE"  # set to 1: plan with the usual names, without any node; refuses `up`

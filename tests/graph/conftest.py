@@ -16,7 +16,9 @@ from fleet.facts import parse
 from fleet.library import Choice
 from fleet.loading import load
 from fleet.on_node import Link
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
+from fleet.stack import StackName
 from tests.graph.recorder import Graph, record
 from tests.unit import observed
 from tests.unit.stacks import ring

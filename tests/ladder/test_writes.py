@@ -98,7 +98,7 @@ def test_another_path_of_the_same_key_is_an_update_that_writes_nothing(fleet: Fl
 
 
 def test_another_comment_in_the_netplan_text_is_an_update_that_writes_nothing(fleet: Fleet) -> None:
-    planner = fleet.rig.checkout / "fleet" / "plan.py"
+    planner = fleet.rig.checkout / "fleet" / "desired.py"
     text = planner.read_text()
     assert "A hand edit shows as drift" in text
     planner.write_text(text.replace("A hand edit shows as drift", "An edit by hand shows as drift"))

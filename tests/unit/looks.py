@@ -7,10 +7,12 @@ from typing import Any
 
 from fleet.facts import parse
 from fleet.look import Look, Planned, with_plan
-from fleet.plan import PlanError, StackName, make
+from fleet.plan import PlanError
+from fleet.planner import make
 from fleet.preflight import before_plan
 from fleet.probe import Probe
 from fleet.settings import Settings
+from fleet.stack import StackName
 from fleet.verdicts import Judged, judge
 
 STACK = StackName("spark-fabric", "test")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from fleet.loading import load
-from fleet.plan import StackName
 from fleet.probe import Probe, at_rest
+from fleet.stack import StackName
 from tests.unit.looks import at_first
 from tests.unit.stacks import ring
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from fleet.cabling import Judgement, addressed, around, judge
 from fleet.facts import Facts, parse
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.problems import Problem
 from fleet.settings import Settings
+from fleet.stack import StackName
 from fleet.topology import Cabling, End, Socket, Topology, cables_of
 from fleet.topology import ring as usual
 from fleet.wires import read

@@ -13,9 +13,9 @@ from fleet import __main__ as command
 from fleet import discover, on_node, survey
 from fleet.loading import load
 from fleet.on_node import Answer, Link
-from fleet.plan import StackName
 from fleet.probe import Probe
 from fleet.problems import Problem
+from fleet.stack import StackName
 from fleet.survey import look
 from fleet.topology import Cabling
 from fleet.topology import ring as usual

@@ -14,8 +14,9 @@ from fleet.__main__ import parser as fleet_parser
 from fleet.catalogue import every_key
 from fleet.on_node import UNREACHABLE
 from fleet.picture import picture
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.settings import Settings
+from fleet.stack import StackName
 from fleet.stackfile import read
 from fleet.verdicts import CODES
 from lab.__main__ import parser as lab_parser

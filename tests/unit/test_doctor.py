@@ -16,9 +16,11 @@ from fleet.doctor import Word
 from fleet.facts import parse
 from fleet.loading import load
 from fleet.picture import picture
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
 from fleet.probe import Probe
 from fleet.problems import Problem
+from fleet.stack import StackName
 from fleet.survey import Survey
 from fleet.svg import svg
 from fleet.verdicts import CHECKS

@@ -11,7 +11,9 @@ from fleet import drift
 from fleet.drift import Drift, StageDrift, of_fleet, of_group, of_stage
 from fleet.facts import parse
 from fleet.loading import load
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
+from fleet.stack import StackName
 from node.deviation import Deviation
 from node.digest import digest
 from tests.unit import observed

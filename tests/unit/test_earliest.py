@@ -22,9 +22,10 @@ import pytest
 
 from fleet import lastwords, overlay, survey
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.probe import Probe
 from fleet.problems import ProblemsError
+from fleet.stack import StackName
 from fleet.survey import Refused
 from lab.library import KINDS, build, content
 from node import nccl, sent

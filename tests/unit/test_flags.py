@@ -8,7 +8,8 @@ import pytest
 from fleet.facts import parse
 from fleet.flags import Flag, exact
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
+from fleet.stack import StackName
 from tests.unit import observed
 from tests.unit.stacks import changed, ring, switched
 

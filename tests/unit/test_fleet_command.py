@@ -13,9 +13,9 @@ from fleet import __main__ as fleet
 from fleet import on_node, stackfile, state, survey
 from fleet.loading import load
 from fleet.on_node import Answer, Link, lost_nodes
-from fleet.plan import StackName
 from fleet.probe import Probe
 from fleet.settings import Settings
+from fleet.stack import StackName
 from tests.unit import heard, observed
 from tests.unit.fakes import link
 from tests.unit.stacks import ring

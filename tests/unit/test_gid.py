@@ -9,8 +9,10 @@ from fleet.facts import parse
 from fleet.flags import Flag, Source
 from fleet.gid import Port, gid_index, index_for
 from fleet.loading import load
-from fleet.plan import Plan, PlanError, StackName, make
+from fleet.plan import Plan, PlanError
+from fleet.planner import make
 from fleet.problems import Problem
+from fleet.stack import StackName
 from node.plane import eui64
 from tests.unit import observed
 from tests.unit.stacks import changed, ring

@@ -8,7 +8,9 @@ import yaml
 
 from fleet.loading import load
 from fleet.picture import picture, table
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
+from fleet.stack import StackName
 from tests.unit.stacks import changed, ring, switched
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,7 +7,9 @@ import pytest
 from fleet.drift import of_fleet, of_image
 from fleet.facts import parse
 from fleet.loading import load
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
+from fleet.stack import StackName
 from tests.unit import observed
 from tests.unit.stacks import NO_PROFILE, changed, ring
 

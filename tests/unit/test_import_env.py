@@ -12,8 +12,9 @@ from fleet import launcher
 from fleet.launcher import Way
 from fleet.loading import load
 from fleet.moving import Moved, move
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.profiles import Profile
+from fleet.stack import StackName
 from fleet.topology import Kind
 from tests.unit.stacks import LIBRARY, MARKER
 from tests.unit.test_launcher import LISTED

@@ -12,11 +12,12 @@ import pytest
 from fleet import known, library, nccl, on_node, survey
 from fleet.library import Choice, Library, choose, misfit, objections, parse, read, rivalry
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.probe import Probe
 from fleet.problems import Problem, ProblemsError
 from fleet.profiles import Profile
 from fleet.scalars import LibraryMode
+from fleet.stack import StackName
 from fleet.topology import Kind
 from fleet.variables import Ground
 from lab import library as simulated

@@ -11,10 +11,12 @@ from fleet.drift import BELOW, Drift, StageDrift, of_fleet
 from fleet.facts import parse
 from fleet.loading import load
 from fleet.look import Look, with_plan
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
 from fleet.preflight import check
 from fleet.probe import Probe
 from fleet.problems import Problem
+from fleet.stack import StackName
 from fleet.verdicts import Judged, judge
 from node import flow, meshunits
 from node.digest import digest

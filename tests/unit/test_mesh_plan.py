@@ -13,9 +13,11 @@ from fleet.facts import Facts, parse
 from fleet.loading import load
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.picture import picture
-from fleet.plan import Plan, PlanError, StackName, make
+from fleet.plan import Plan, PlanError
+from fleet.planner import make
 from fleet.probe import Probe, Question
 from fleet.problems import Problem, ProblemsError
+from fleet.stack import StackName
 from fleet.survey import OFFLINE, look, survey
 from node.digest import digest
 from node.mesh import STAGES

@@ -14,8 +14,10 @@ from fleet.library import parse as library_of
 from fleet.loading import load
 from fleet.nccl import Libraries
 from fleet.nccl_settings import PIP_LIBRARY
-from fleet.plan import Plan, PlanError, StackName, make
+from fleet.plan import Plan, PlanError
+from fleet.planner import make
 from fleet.problems import Problem
+from fleet.stack import StackName
 from node.digest import digest
 from node.sent import files
 from tests.unit import observed

@@ -12,9 +12,11 @@ from fleet import image, on_node, overlay
 from fleet.facts import parse
 from fleet.image import ImageError, ensure, holds, looks
 from fleet.loading import load
-from fleet.plan import Plan, StackName, agreed_image, make
+from fleet.plan import Plan
+from fleet.planner import agreed_image, make
 from fleet.probe import Probe
 from fleet.problems import Problem
+from fleet.stack import StackName
 from tests.unit import fakes, observed
 from tests.unit.fakes import FakeSsh, link
 from tests.unit.stacks import changed, ring, switched

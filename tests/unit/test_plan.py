@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from fleet.facts import Facts, parse
 from fleet.loading import load
 from fleet.nccl_settings import PIP_LIBRARY
-from fleet.plan import Plan, StackName, agreed_image, make
+from fleet.plan import Plan
+from fleet.planner import agreed_image, make
+from fleet.stack import StackName
 from node.digest import digest
 from tests.unit import observed
 from tests.unit.stacks import DELETE, LIBRARY, NO_PROFILE, changed, mesh, ring, switched

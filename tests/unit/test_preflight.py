@@ -11,9 +11,9 @@ import pytest
 from fleet import on_node, overlay, survey
 from fleet.loading import load
 from fleet.on_node import Link
-from fleet.plan import StackName
 from fleet.probe import Probe, Question, probe
 from fleet.problems import Problem
+from fleet.stack import StackName
 from fleet.survey import Refused, Survey, look
 from tests.unit import fakes, heard, observed
 from tests.unit.fakes import link

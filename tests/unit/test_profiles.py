@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from fleet import profiles
 from fleet.facts import parse
 from fleet.loading import load
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
 from fleet.ports import USUAL_MANAGEMENT
 from fleet.profiles import Place, Profile
+from fleet.stack import StackName
 from fleet.topology import Kind
 from lab.engine import settings as simulator
 from tests.unit import observed

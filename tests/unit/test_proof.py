@@ -13,8 +13,10 @@ from fleet.causes import LISTENER, causes
 from fleet.expected import asked
 from fleet.facts import parse
 from fleet.loading import load
-from fleet.plan import Plan, StackName, make
+from fleet.plan import Plan
+from fleet.planner import make
 from fleet.proof import Part, Proof, Verdict
+from fleet.stack import StackName
 from fleet.traffic import ports_of
 from tests.unit import observed
 from tests.unit.stacks import changed, mesh, ring, switched

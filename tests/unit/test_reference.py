@@ -9,10 +9,11 @@ import yaml
 
 from fleet.catalogue import every_key
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.problems import NAMESPACE
 from fleet.reference import reference
 from fleet.settings import Settings
+from fleet.stack import StackName
 from fleet.topology import Kind
 
 ROOT = Path(__file__).parents[2]

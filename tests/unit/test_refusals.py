@@ -7,8 +7,10 @@ import pytest
 
 from fleet.facts import parse
 from fleet.loading import load
-from fleet.plan import PlanError, StackName, make
+from fleet.plan import PlanError
+from fleet.planner import make
 from fleet.problems import Problem
+from fleet.stack import StackName
 from tests.unit import observed
 from tests.unit.stacks import changed, ring, switched
 

@@ -12,7 +12,8 @@ import pytest
 from fleet import state
 from fleet.facts import parse
 from fleet.loading import load
-from fleet.plan import StackName, make
+from fleet.planner import make
+from fleet.stack import StackName
 from fleet.state import StateError, left_on, without_node
 from tests.unit import observed
 from tests.unit.stacks import mesh, ring

@@ -6,7 +6,8 @@ import pytest
 
 from fleet import launcher, profiles
 from fleet.loading import SettingsError, load
-from fleet.plan import StackName, make
+from fleet.planner import make
+from fleet.stack import StackName
 from fleet.typed import KEYS, TYPES
 from tests.unit.stacks import NO_PROFILE, changed, ring
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from fleet.loading import SettingsError, load
-from fleet.plan import Plan, PlanError, StackName, make
+from fleet.plan import Plan, PlanError
+from fleet.planner import make
+from fleet.stack import StackName
 from tests.unit.stacks import NO_PROFILE, changed, ring, switched
 
 STACK = StackName("spark-fabric", "test")

@@ -14,9 +14,10 @@ from fleet.checklist import page
 from fleet.facts import parse
 from fleet.loading import SettingsError, load
 from fleet.look import Planned
-from fleet.plan import StackName, make
+from fleet.planner import make
 from fleet.probe import Probe
 from fleet.problems import Problem
+from fleet.stack import StackName
 from fleet.verdicts import CHECKS, CODES, DEVIATIONS, DRIFT, IGNORABLE, Row, Verdict, judge, node_of, row_of
 from node.deviation import Deviation
 from node.mesh import STAGES as MESH
