@@ -50,6 +50,32 @@ def of_filter(row: Json) -> Json:
     return {**{key: value for key, value in row.items() if key not in counts}, "actions": actions}
 
 
+def canonical(value: Json) -> str:
+    """The meaning of a rule or route as one text, as the journal has it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def held(observed: Json) -> set[str]:
+    """The meanings of all rules and routes that may be ours by the journal, those of an unfinished change included.
+
+    A place says nothing about whose a filter is: anybody may have taken one of our preferences since.
+    """
+    entry = ((observed.get("journal") or {}).get("stages") or {}).get("forwarding") or {}
+    desired = entry.get("desired") or {}
+    rules = {canonical(meaning(rule)) for rule in desired.get("rules") or []}
+    return rules | {canonical(bare(route)) for route in desired.get("routes") or []} | set(entry.get("flows") or [])
+
+
+def is_held(row: Json, ours: set[str]) -> bool:
+    """Whether an observed filter is one of those that `held` has found."""
+    return canonical(of_filter(row)) in ours
+
+
+def bare(route: Json) -> Json:
+    """What makes up a route, planned or observed; its name and protocol do not matter."""
+    return {key: route.get(key) for key in ("to", "via", "netdev", "src")}
+
+
 def words(row: Json) -> str:
     """An observed filter in a few words."""
     keys = " ".join(f"{key} {value}" for key, value in sorted(row["keys"].items()))
@@ -82,7 +108,7 @@ def way(route: Json) -> str:
 
 def same_route(route: Json, row: Json) -> bool:
     """Whether an observed route is the planned one; its protocol does not matter."""
-    return all(row.get(key) == route[key] for key in ("to", "via", "netdev", "src"))
+    return bare(row) == bare(route)
 
 
 def add_command(rule: Json) -> list[str]:

@@ -1,6 +1,5 @@
 """Putting qdiscs, rules and routes of the mesh in place, and taking away those of ours."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,8 @@ from . import tc
 from .flow import (
     add_command,
     at_slot,
+    bare,
+    canonical,
     delete_command,
     meaning,
     of_filter,
@@ -77,14 +78,14 @@ class Rule:
         return any(of_filter(row) == meaning(self.rule) for row in rows)
 
     def ours(self, work: Work) -> list[str]:  # noqa: ARG002
-        return [_canonical(meaning(self.rule))]
+        return [canonical(meaning(self.rule))]
 
     def do(self, work: Work) -> None:
         system, rule = work.system, self.rule
         for row in at_slot(rule, tc.filters(system, rule["netdev"])):
             if of_filter(row) == meaning(rule) and row["in_hw"]:
                 return
-            _refuse_adopted(work, self.key, slot(rule), words(row))
+            _refuse_theirs(work, self.key, slot(row), words(row), canonical(of_filter(row)))
             _must(system, slot(rule), delete_command(row))
             work.report.did(f"{slot(rule)}: removed {words(row)}{'' if row['in_hw'] else ', not in hardware'}")
         _must(system, slot(rule), add_command(rule))
@@ -125,13 +126,13 @@ class Route:
         return any(same_route(self.route, row) for row in routes_to(work.system, self.route["to"]))
 
     def ours(self, work: Work) -> list[str]:  # noqa: ARG002
-        return [_canonical({key: self.route[key] for key in ("to", "via", "netdev", "src")})]
+        return [canonical(bare(self.route))]
 
     def do(self, work: Work) -> None:
         rows = routes_to(work.system, self.route["to"])
         for row in rows:
             if not same_route(self.route, row):
-                _refuse_adopted(work, self.key, row["to"], way(row))
+                _refuse_theirs(work, self.key, row["to"], way(row), canonical(row))
                 _must(work.system, row["to"], ["ip", "route", "del", *spelled(row)])
                 work.report.did(f"route to {row['to']} {way(row)}: removed")
         if not any(same_route(self.route, row) for row in rows):
@@ -157,19 +158,18 @@ def _holds(system: System, netdev: str, address: str) -> bool:
     return port is not None and address in [held.split("/")[0] for held in port["addresses"]]
 
 
-def _canonical(value: Json) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def _must(system: System, subject: str, command: list[str]) -> None:
     result = system.change(command, timeout=10)
     if not result.ok:
         raise Failure(FAILED, f"{subject}: {' '.join(command)}: {result.reason()}")
 
 
-def _refuse_adopted(work: Work, key: str, subject: str, seen: str) -> None:
+def _refuse_theirs(work: Work, key: str, subject: str, seen: str, text: str) -> None:
+    """Raise `Failure` where what is in our way is not ours to remove; `text` is its meaning."""
     operation = work.journal.stages[STAGE].find(key)
-    if operation is not None and operation["before"]:
+    if operation is None or text not in operation["ours"]:
+        raise Failure(FAILED, f"{subject}: {seen} is not what we put there: remove it by hand, or leave the mesh off")
+    if operation["before"]:
         raise Failure(FAILED, f"{subject}: {seen} was there before us and the plan wants another: remove it by hand")
 
 
@@ -184,7 +184,7 @@ def undo_rule(work: Work, operation: Undo) -> None:
     for row in tc.filters(work.system, netdev):
         if row["pref"] != int(pref):
             continue
-        if _canonical(of_filter(row)) in operation["ours"]:
+        if canonical(of_filter(row)) in operation["ours"]:
             _must(work.system, slot(row), delete_command(row))
             work.report.did(f"{slot(row)}: rule removed")
         else:
@@ -197,7 +197,7 @@ def undo_route(work: Work, operation: Undo) -> None:
     if operation["before"]:
         return
     for row in routes_to(work.system, to):
-        if _canonical(row) in operation["ours"]:
+        if canonical(row) in operation["ours"]:
             _must(work.system, to, ["ip", "route", "del", *spelled(row)])
             work.report.did(f"route to {to}: removed")
         else:

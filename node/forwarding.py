@@ -5,7 +5,8 @@ and the MAC of the far port, and sends them out of the other port, in the card a
 demanded). A `/32` route makes what is for the opposite node go to the neighbour's MAC.
 
 Objects are compared as a whole. One that was there before us with the same meaning is adopted, and stays when the stage
-is reverted; one that differs and is not ours by the journal is refused by name. Nothing is ever flushed or replaced.
+is reverted; one that differs and that the journal does not know by its meaning is refused by name, wherever it sits.
+Nothing is ever flushed or replaced.
 """
 
 from typing import Any
@@ -13,7 +14,21 @@ from typing import Any
 from . import mesh, meshunits, tc
 from .deviation import Deviation, of_journal
 from .digest import digest
-from .flow import at_slot, meaning, meaning_words, of_filter, same_route, slot, way, words
+from .flow import (
+    at_slot,
+    bare,
+    canonical,
+    held,
+    is_held,
+    meaning,
+    meaning_words,
+    of_filter,
+    same_route,
+    slot,
+    spelled,
+    way,
+    words,
+)
 from .flowsteps import STAGE, Qdisc, Route, Rule
 from .steps import Step
 from .system import System
@@ -32,15 +47,15 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
     found = of_journal(STAGE, digest(desired), observed, disruptive=True)
     if observed.get("mesh") is None:
         return [*found, mesh.unseen(STAGE)]
-    held = (entry or {}).get("desired") or {}
+    ours = held(observed)
     found += _relay_table(desired, observed)
     for netdev in desired["qdiscs"]:
         found += _qdisc(netdev, observed["mesh"]["qdiscs"])
     for rule in desired["rules"]:
-        found += _rule(rule, held, observed)
-    found += _others(desired, held, observed)
+        found += _rule(rule, ours, observed)
+    found += _others(desired, ours, observed)
     for route in desired["routes"]:
-        found += _route(route, held, observed)
+        found += _route(route, ours, observed)
     return found
 
 
@@ -62,7 +77,7 @@ def _qdisc(netdev: str, rows: list[Json]) -> list[Deviation]:
     ]
 
 
-def _rule(rule: Json, held: Json, observed: Json) -> list[Deviation]:
+def _rule(rule: Json, ours: set[str], observed: Json) -> list[Deviation]:
     rows = at_slot(rule, observed["mesh"]["filters"])
     link = (observed.get("links") or {}).get(rule["netdev"])
     if link is not None and link["mac"].lower() != rule["dst_mac"].lower():
@@ -71,22 +86,26 @@ def _rule(rule: Json, held: Json, observed: Json) -> list[Deviation]:
     if not rows:
         return [Deviation("forwarding.rule-missing", slot(rule), "rule is missing", rule["name"], disruptive=False)]
     same = [row for row in rows if of_filter(row) == meaning(rule)]
-    ours = any((one["netdev"], one["pref"]) == (rule["netdev"], rule["pref"]) for one in held.get("rules") or [])
-    if len(rows) > len(same):
-        seen = f"there is {words(next(row for row in rows if row not in same))}"
-        if ours:
-            return [Deviation("forwarding.rule", slot(rule), seen, meaning_words(rule), disruptive=True)]
-        want = f"{rule['name']}, or nothing: it is not ours; remove it or leave the mesh off"
-        return [Deviation("forwarding.foreign-rule", slot(rule), seen, want, disruptive=True, foreign=True)]
+    others = [row for row in rows if row not in same]
+    if others:
+        return [_other(rule, row, is_held(row, ours)) for row in others]
     if not same[0]["in_hw"]:
         seen = "rule is not in hardware"
         return [Deviation("forwarding.software", slot(rule), seen, f"{rule['name']} in_hw", disruptive=True)]
     return []
 
 
-def _others(desired: Json, held: Json, observed: Json) -> list[Deviation]:
+def _other(rule: Json, row: Json, ours: bool) -> Deviation:
+    """Another filter where a rule belongs."""
+    seen = f"there is {words(row)}"
+    if ours:
+        return Deviation("forwarding.rule", slot(rule), seen, meaning_words(rule), disruptive=True)
+    want = f"{rule['name']}, or nothing: it is not ours; remove it or leave the mesh off"
+    return Deviation("forwarding.foreign-rule", slot(rule), seen, want, disruptive=True, foreign=True)
+
+
+def _others(desired: Json, ours: set[str], observed: Json) -> list[Deviation]:
     """Filters at our ingresses that would take marked frames before our rules do."""
-    ours = {(one["netdev"], one["pref"]) for one in [*desired["rules"], *(held.get("rules") or [])]}
     return [
         Deviation(
             "forwarding.foreign-rule",
@@ -98,7 +117,7 @@ def _others(desired: Json, held: Json, observed: Json) -> list[Deviation]:
         )
         for row in observed["mesh"]["filters"]
         if row["netdev"] in desired["qdiscs"]
-        and (row["netdev"], row["pref"]) not in ours
+        and not is_held(row, ours)
         and row["pref"] not in G2_PREFS
         and row["protocol"] in (tc.MARKED, tc.ALL, None)
         and not any(row in at_slot(rule, [row]) for rule in desired["rules"])
@@ -126,18 +145,22 @@ def _relay_table(desired: Json, observed: Json) -> list[Deviation]:
     ]
 
 
-def _route(route: Json, held: Json, observed: Json) -> list[Deviation]:
+def _route(route: Json, ours: set[str], observed: Json) -> list[Deviation]:
     rows = [row for row in observed["mesh"]["routes"] if row["to"] == route["to"]]
     if not rows:
         return [Deviation("forwarding.route-missing", route["to"], "route is missing", way(route), disruptive=False)]
-    different = [row for row in rows if not same_route(route, row)]
-    if not different:
-        return []
-    seen = f"route is {way(different[0])}"
-    if any(same_route(old, different[0]) for old in held.get("routes") or []):
-        return [Deviation("forwarding.route", route["to"], seen, way(route), disruptive=True)]
-    want = f"{way(route)}, or none: it is not ours; remove it (ip route del {route['to']}) or leave the mesh off"
-    return [Deviation("forwarding.foreign-route", route["to"], seen, want, disruptive=True, foreign=True)]
+    found = []
+    for row in rows:
+        seen = f"route is {way(row)}"
+        if same_route(route, row):
+            continue
+        if canonical(bare(row)) in ours:
+            found.append(Deviation("forwarding.route", route["to"], seen, way(route), disruptive=True))
+            continue
+        command = f"ip route del {' '.join(spelled(row))}"
+        want = f"{way(route)}, or none: it is not ours; remove it ({command}) or leave the mesh off"
+        found.append(Deviation("forwarding.foreign-route", route["to"], seen, want, disruptive=True, foreign=True))
+    return found
 
 
 def plan(desired: Json, observed: Json) -> list[Step]:

@@ -14,6 +14,7 @@ from typing import Any
 from . import devlink, holders, mesh
 from .deviation import Deviation, of_journal
 from .digest import digest
+from .flow import held, is_held
 from .reinit import OFFLOAD, STAGE, Function, moved_to, name
 from .run import ABSENT
 from .steps import Step
@@ -108,15 +109,14 @@ def validate(system: System, desired: Json, observed: Json) -> list[str]:  # noq
     found = deviations(desired, observed)
     problems = [deviation.text() for deviation in found if deviation.foreign]
     again = {deviation.subject for deviation in found if deviation.code in ("nic.queues", "nic.pending")}
-    held = ((observed.get("journal") or {}).get("stages") or {}).get("forwarding") or {}
-    ours = {(rule["netdev"], rule["pref"]) for rule in (held.get("desired") or {}).get("rules") or []}
+    ours = held(observed)
     for function in desired["functions"]:
         if name(function) in again:
             problems += [
                 f"{name(function)}: has a filter of others (pref {row['pref']}, {row['kind']}), which its "
                 "re-initialisation would remove: remove it, or leave the mesh off"
                 for row in (observed.get("mesh") or {}).get("filters") or []
-                if row["netdev"] == function["netdev"] and (row["netdev"], row["pref"]) not in ours
+                if row["netdev"] == function["netdev"] and not is_held(row, ours)
             ]
     return problems
 

@@ -15,6 +15,7 @@ from .system import System
 
 SCHEMA = 1
 SYSCTL = "/etc/sysctl.d"
+FLOWS = ("flower", "route")  # kinds of operations whose "ours" tell what may be ours on the node
 
 Json = dict[str, Any]
 
@@ -122,10 +123,11 @@ def _journal(system: System, asking: Owner | None) -> Json | None:
     value = journal.read(system, asking.stack)
     if value is None:
         return None
-    stages = {
-        name: {key: content for key, content in entry.items() if key != "undo"}
-        for name, entry in value["stages"].items()
-    }
+    stages = {}
+    for name, entry in value["stages"].items():
+        stages[name] = {key: content for key, content in entry.items() if key != "undo"}
+        flows = [text for operation in entry["undo"] if operation["kind"] in FLOWS for text in operation["ours"]]
+        stages[name] |= {"flows": flows} if flows else {}
     return {"schema": value["schema"], "generation": value["generation"], "stages": stages}
 
 
