@@ -190,8 +190,9 @@ def validate(system: System, desired: Json, observed: Json) -> list[str]:  # noq
 
 
 def markers_running(system: System, stages: Json) -> list[str]:
-    """What keeps the stage from being reverted: markers of ours that still mark; each a line."""
+    """What keeps the stage from being reverted: markers of ours that mark, or will again; each a line."""
     entry = stages.get("markers")
     hcas = [marker["hca"] for marker in (entry.desired.get("markers") or [])] if entry else []
-    running = [unit for unit in map(meshunits.instance, hcas) if system.run(["systemctl", "is-active", unit]).ok]
-    return [f"{unit} is active, none is wanted before rules go: revert the stage markers first" for unit in running]
+    states = {meshunits.instance(hca): mesh.busy(system, hca) for hca in hcas}
+    hint = "none is wanted before rules go: revert the stage markers first"
+    return [f"{unit} is {state}, {hint}" for unit, state in states.items() if state]

@@ -214,6 +214,6 @@ def leftovers(observed: Json) -> list[Undo]:
     found += [
         {"kind": "marker", "key": f"marker:{one['hca']}", "before": False, "ours": []}
         for one in observed["mesh"]["markers"]
-        if one["active"]
+        if one["busy"]
     ]
     return [*found, {"kind": "boot", "key": f"boot:{meshunits.SERVICE}", "before": None, "ours": []}]

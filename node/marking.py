@@ -92,7 +92,7 @@ class Marker:
 
     def before(self, work: Work) -> Any:
         """Whether it ran before us, as part of the same installation."""
-        return work.system.run(["systemctl", "is-active", meshunits.instance(self.marker["hca"])]).ok
+        return bool(mesh.busy(work.system, self.marker["hca"]))
 
     def ours(self, work: Work) -> list[str]:  # noqa: ARG002
         return []
@@ -141,7 +141,7 @@ def undo_marker(work: Work, operation: Undo) -> None:
     state = work.system.run(["systemctl", "is-active", unit]).out.strip()
     if state == "failed":
         work.system.change(["systemctl", "reset-failed", unit], timeout=10)
-    elif state not in ("inactive", "unknown", ""):
+    elif state not in mesh.IDLE:
         result = work.system.change(["systemctl", "stop", unit], timeout=30)
         if not result.ok:
             raise Failure(FAILED, f"systemctl stop {unit}: {result.reason()}")

@@ -13,9 +13,11 @@ from . import devlink, meshunits, tc
 from .deviation import Deviation
 from .digest import sha256
 from .holders import marker_unit
+from .request import FAILED, Failure
 from .system import System
 
 STAGES = ("nic", "forwarding", "markers")
+IDLE = ("inactive", "failed", "unknown")  # states of a unit that systemd does not start again by itself
 SHOW = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "Result", "MainPID", "NRestarts")
 # Programs that rewrite RDMA packets, of whatever set-up.
 REWRITERS = ("mlx5-rdma-tx-rewrite-probe", "mlx5-rdma-tx-marker", "sparkring-relay-marker")
@@ -68,7 +70,7 @@ def observe(system: System, stages: dict[str, Any], sides: frozenset[str] = EVER
         unsettled = sides == PREVIEW and not _settled(stages, driver)
         found["queue_pairs"] = None
         if "modes" in sides or unsettled:
-            found["queue_pairs"] = users(system, "qp")
+            found["queue_pairs"] = _users_or_none(system, "qp")
             for pci, mode in devlink.modes(system, ports).items():
                 found["functions"][pci]["eswitch"] = mode
     return found
@@ -135,12 +137,25 @@ def _marker(system: System, hca: str, shown: Json) -> Json:
         "hca": hca,
         "unit": meshunits.instance(hca),
         "active": shown.get("ActiveState") == "active",
+        "busy": shown.get("ActiveState", "unknown") not in IDLE,
         "state": f"{shown.get('ActiveState', 'unknown')} ({shown.get('SubState', '')})",
         "result": str(shown.get("Result") or ""),
         "pid": int(shown.get("MainPID") or 0),
         "restarts": int(shown.get("NRestarts") or 0),
         "line": line(system, hca),
     }
+
+
+def busy(system: System, hca: str) -> str:
+    """How a marker is that marks, or that systemd is about to start again; "" where it is down and stays so.
+
+    Between two starts a unit is "activating". One that systemd says nothing about counts as busy.
+    """
+    shown = system.run(["systemctl", "is-active", meshunits.instance(hca)])
+    state = shown.out.strip()
+    if state in IDLE:
+        return ""
+    return state or f"in a state that systemd does not tell ({shown.reason()})"
 
 
 def line(system: System, hca: str) -> Json | None:
@@ -175,14 +190,22 @@ def _strangers(system: System) -> list[Json]:
     return found
 
 
-def users(system: System, kind: str) -> list[Json] | None:
-    """The processes that hold RDMA objects of a kind ("qp", "pd"), each once a device; None without an answer."""
-    shown = system.run(["rdma", "-j", "resource", "show", kind])
+def _users_or_none(system: System, kind: str) -> list[Json] | None:
+    try:
+        return users(system, kind)
+    except Failure:
+        return None
+
+
+def users(system: System, kind: str) -> list[Json]:
+    """The processes that hold RDMA objects of a kind ("qp", "pd"), each once a device. Raises `Failure`."""
+    command = ["rdma", "-j", "resource", "show", kind]
+    shown = system.run(command)
     try:
         rows = json.loads(shown.out or "[]") if shown.ok else None
     except ValueError:
         rows = None
     if not isinstance(rows, list):
-        return None
+        raise Failure(FAILED, f"{' '.join(command)}: {'no list' if shown.ok else shown.reason()}")
     held = {(str(row.get("ifname")), int(row["pid"]), str(row.get("comm", ""))) for row in rows if row.get("pid")}
     return [{"hca": hca, "pid": pid, "command": command} for hca, pid, command in sorted(held)]

@@ -11,11 +11,14 @@ entry when a link goes and comes; taking the address away and giving it again br
 
 from typing import Any
 
-from . import devlink, holders, mesh
+from . import devlink, holders, mesh, reinit, tc
 from .deviation import Deviation, of_journal
 from .digest import digest
 from .flow import held, is_held
+from .flowsteps import STAGE as FORWARDING
+from .journal import Entry
 from .reinit import OFFLOAD, STAGE, Function, moved_to, name
+from .request import Failure
 from .run import ABSENT
 from .steps import Step
 from .system import System
@@ -113,21 +116,42 @@ def validate(system: System, desired: Json, observed: Json) -> list[str]:  # noq
     for function in desired["functions"]:
         if name(function) in again:
             problems += [
-                f"{name(function)}: has a filter of others (pref {row['pref']}, {row['kind']}), which its "
-                "re-initialisation would remove: remove it, or leave the mesh off"
+                f"{_would_remove(function, row)}: remove it, or leave the mesh off"
                 for row in (observed.get("mesh") or {}).get("filters") or []
                 if row["netdev"] == function["netdev"] and not is_held(row, ours)
             ]
     return problems
 
 
+def _would_remove(function: Json, row: Json) -> str:
+    seen = f"has a filter of others (pref {row['pref']}, {row['kind']})"
+    return f"{name(function)}: {seen}, which its re-initialisation would remove"
+
+
+def in_the_way(system: System, stages: dict[str, Entry]) -> list[str]:
+    """What keeps the stage from being reverted: filters that a re-initialisation would remove; each a line."""
+    if FORWARDING in stages:
+        return ["rules of the mesh stand, which need the driver's values: revert the stage forwarding first"]
+    functions = reinit.undone_by_reinit(system, stages[STAGE].undo)
+    return [
+        f"{_would_remove(function, row)}: remove it first"
+        for function in functions
+        for row in tc.filters(system, function["netdev"])
+    ]
+
+
 def users(system: System) -> list[str]:
     """Who on the node would be disturbed besides engines: holders of RDMA objects and of the GPU; each a line."""
     found = []
     for kind, what in (("qp", "queue pairs"), ("pd", "memory")):
+        try:
+            held_by = mesh.users(system, kind)
+        except Failure as failure:
+            found.append(f"it cannot be told who has {what}: {failure}")
+            continue
         found += [
             f"process {user['pid']} ({user['command']}) has {what} on {user['hca']}"
-            for user in mesh.users(system, kind) or []
+            for user in held_by
             if not holders.marker_unit(system, user["pid"])
         ]
     shown = system.run(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from . import devlink, meshunits, observe
+from . import devlink, mesh, meshunits, observe
 from .journal import Undo
 from .plane import ARP, eui64, gid_indexes
 from .ports import Activate
@@ -23,6 +23,7 @@ ALONE = 10.0  # seconds in which NetworkManager brings a port up that came back
 RETURN = 40.0  # seconds until everything must be there again
 SETTLE = 15.0  # seconds for a GID to move back after its address was given again
 _STEP = 0.2
+UNREAD, AS_BEFORE, AGAIN, THEIRS = "unread", "as before", "again", "theirs"
 STOPPED = "stopped here: functions after this one were not touched. Look at dmesg and the cable, then run up again"
 
 
@@ -102,9 +103,15 @@ def _due(wanted: Json, seen: Json, operation: Undo, system: System) -> bool:
     return state in (devlink.DEFAULT, devlink.PENDING) or _unproven(seen, operation, system)
 
 
-def _unproven(seen: Json, operation: Undo, system: System) -> bool:
+def _begun(operation: Undo, system: System) -> Json | None:
+    """What the journal holds of a re-initialisation that a run of ours began and did not finish since the boot."""
     begun: Json | None = operation.get("begun")
-    return begun is not None and begun["boot"] == _boot(system) and seen["reinits"] <= begun["reinits"]
+    return begun if begun is not None and begun["boot"] == _boot(system) else None
+
+
+def _unproven(seen: Json, operation: Undo, system: System) -> bool:
+    begun = _begun(operation, system)
+    return begun is not None and bool(seen["reinits"] <= begun["reinits"])
 
 
 def _boot(system: System) -> str:
@@ -222,25 +229,52 @@ def _offload(work: Work, function: Json, value: str) -> None:
 def _stop_marker(work: Work, hca: str) -> None:
     """A marker outlives the re-initialisation of its device without its rule. The stage `markers` starts it again."""
     unit = meshunits.instance(hca)
-    if not work.system.run(["systemctl", "is-active", unit]).ok:
+    if not mesh.busy(work.system, hca):
         return
     if "markers" not in work.journal.stages:
         raise Failure(FAILED, f"{unit} runs, and is not of this stack: stop it (systemctl disable --now dsv41-mesh)")
     _must(work.system, unit, ["systemctl", "stop", unit], 30)
 
 
+def _as_before(operation: Undo) -> Json:
+    """The function of an operation with the values that it had before us."""
+    before = operation["before"]
+    return {**before["function"], **{key: before[key] for key in devlink.QUEUES}}
+
+
+def _way_back(system: System, operation: Undo, seen: Json) -> str:
+    """What undoing finds of a function's values; only for `AGAIN` it re-initialises the function."""
+    before = operation["before"]
+    if None in (seen["reinits"], *(held[key] for held in (seen, before) for key in devlink.QUEUES)):
+        return UNREAD
+    if _values(seen) == _values(before) and not _unproven(seen, operation, system):
+        return AS_BEFORE
+    ours = _begun(operation, system) is not None or _values(seen) in operation["ours"]
+    return AGAIN if ours else THEIRS
+
+
+def undone_by_reinit(system: System, operations: list[Undo]) -> list[Json]:
+    """The functions that undoing would re-initialise."""
+    found = []
+    for operation in operations:
+        function = _as_before(operation)
+        if _way_back(system, operation, _seen(system, function)) == AGAIN:
+            found.append(function)
+    return found
+
+
 def undo_function(work: Work, operation: Undo) -> None:
     """Put the values of a function back as they were, in effect too."""
-    system, before = work.system, operation["before"]
-    function = {**before["function"], **{key: before[key] for key in devlink.QUEUES}}
+    system, before, function = work.system, operation["before"], _as_before(operation)
     seen = _seen(system, function)
-    if None in (seen["reinits"], *(held[key] for held in (seen, before) for key in devlink.QUEUES)):
+    way = _way_back(system, operation, seen)
+    if way == UNREAD:
         work.report.note(f"{name(function)} cannot be read: its driver's values are left as they are")
         return
-    if _values(seen) != _values(before) or _unproven(seen, operation, system):
-        if "begun" not in operation and _values(seen) not in operation["ours"]:
-            work.report.note(f"{name(function)}: has {_values(seen)}, neither ours nor as it was: left as it is")
-            return
+    if way == THEIRS:
+        work.report.note(f"{name(function)}: has {_values(seen)}, neither ours nor as it was: left as it is")
+        return
+    if way == AGAIN:
         lacking = set(_lacking(system, function))  # what is not there now need not come back
         seen = reinitialise(work, operation, function, seen, lambda: sorted(set(_lacking(system, function)) - lacking))
     if before["offload"] in ("on", "off") and seen["offload"] not in (before["offload"], None):

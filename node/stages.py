@@ -117,6 +117,7 @@ STAGES: dict[str, Stage] = {
             guarded=True,
             read_back=_DRIVER,
             users=nic.users,
+            first=nic.in_the_way,
         ),
         Stage(
             "forwarding",

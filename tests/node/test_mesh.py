@@ -326,6 +326,27 @@ def test_what_others_put_there_since_is_left_and_told(mesh: MeshMachine) -> None
     assert mesh.qdiscs.keys() == {ONE, TWO}
 
 
+def test_values_of_others_after_a_boot_are_no_half_done_work_of_ours(machine: MeshMachine) -> None:
+    meshed(machine, ())
+    at = 0
+    while killed(hurt := machine.copy(), at, "apply", "nic", functions()):
+        entry = json.loads(hurt.text("/var/lib/spark-fabric/lab/journal.json") or "{}")["stages"].get("nic")
+        if entry and any("begun" in operation for operation in entry["undo"]):
+            break
+        at += 1
+    assert isinstance(hurt, MeshMachine)
+    hurt.boot()
+    hurt.driver[PCI]["shown"]["hairpin_queue_size"] = 2048
+    assert "neither ours nor as it was: left as it is" in "".join(ask(hurt, "revert", "nic")["notes"])
+    assert [row["reinits"] for row in hurt.driver.values()] == [0, 0, 0, 0]
+
+
+def test_a_marker_between_two_starts_is_stopped_before_its_function_goes(mesh: MeshMachine) -> None:
+    mesh.markers[HCA].update(active=False, state="activating")
+    ask(mesh, "apply", "nic", functions(4096))
+    assert ["systemctl", "stop", f"dsv41-mesh-marker@{HCA}.service"] in mesh.calls
+
+
 # markers and units
 
 
