@@ -46,7 +46,7 @@ UNREACHABLE = 255
 LIMITS_S = {
     "observe": 10,
     "verify": 60,
-    "mesh-verify": 60,
+    "mesh-verify": 120,  # two writes that wait for their listeners, each in a container
     "cabling": 15,
     "status": 15,
     "counters": 10,

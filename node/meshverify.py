@@ -3,21 +3,23 @@
 The fleet's side asks all nodes at once, phase by phase: `before` (counters are kept), `turn0` to `turn3` (the node of
 that rank writes over its paths, its peers listen; one rank at a time, so that no path disturbs another's latency),
 `after` (counters are compared). A path is good when its write ends well, its rule has counted packets, none of them in
-software or dropped, and the kernel that is passed by has forwarded nothing.
+software or dropped, and the kernel that is passed by has forwarded nothing of it.
 
-Where neither the node nor the engine's image has `ib_write_lat`, the answer has "unverified" with the reason.
+Where neither the node nor the engine's image has `ib_write_lat`, the answer has "unverified" with the reason, and so it
+does where the kernel forwards and cannot tell for whom.
 """
 
 import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from . import flow, tc
 from .request import BAD_REQUEST, READ_BACK, Failure
-from .run import ABSENT
+from .run import ABSENT, TIMED_OUT, Result
 from .system import Meta, System
 
 TOOL = "ib_write_lat"
@@ -25,6 +27,7 @@ ITERATIONS = 1000
 LISTEN = 30.0  # seconds for a listener to be found and to end
 CONNECT = 15.0  # seconds in which a writer looks for its listener
 WRITE = 20.0  # seconds for a write
+CONTAINER = 10.0  # seconds more for a container to start and to go
 KEPT = "/run/spark-fabric-mesh-counters.json"
 _STEP = 0.3
 _REFUSED = ("Couldn't connect", "Unable to init the socket connection", "Failed to exchange data")
@@ -51,22 +54,54 @@ def verify(system: System, node: str, desired: Json) -> Json:
     return _turn(system, node, desired, int(turn[1]))
 
 
-def tool(system: System, image: str) -> list[str] | None:
-    """How `ib_write_lat` is called: on the node, or in a container of the engine's image; None where neither has it."""
+@dataclass(frozen=True)
+class Tool:
+    """`ib_write_lat` on the node, or in containers of the engine's `image`.
+
+    What ends `docker run` does not end its container: the process in it would hold port and device for ever, and keep
+    every change of the mesh from the node. So each run is timed inside its container too, and the container has a name
+    by which it is removed, at the latest when the next check begins.
+    """
+
+    image: str = ""
+
+    def run(self, system: System, port: int, words: list[str], seconds: float) -> Result:
+        """One run, of at most `seconds` seconds and the container's own. `port` is no other run's of that time."""
+        if not self.image:
+            return system.run([TOOL, *words], timeout=seconds)
+        rights = ["--network=host", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "--ulimit=memlock=-1"]
+        name = ["--rm", "--pull=never", f"--name={_container(port)}"]
+        script = f'exec timeout -k 2 "$0" {TOOL} "$@"'
+        command = ["docker", "run", *name, *rights, "--entrypoint=/bin/sh", self.image, "-c", script, f"{seconds:g}"]
+        result = system.run([*command, *words], timeout=seconds + CONTAINER)
+        if result.rc == TIMED_OUT:
+            self.clear(system, [port])
+        return result
+
+    def clear(self, system: System, ports: list[int]) -> None:
+        """Remove containers that are left over, whatever state they are in."""
+        if self.image and ports:
+            system.change(["docker", "rm", "-f", *map(_container, ports)], timeout=CONTAINER)
+
+
+def _container(port: int) -> str:
+    return f"spark-fabric-mesh-verify-{port}"
+
+
+def tool(system: System, image: str) -> Tool | None:
+    """Where `ib_write_lat` is, None where neither the node nor the image has it. An image needs `timeout` beside it."""
     if system.run([TOOL, "--version"]).rc != ABSENT:
-        return [TOOL]
+        return Tool()
     if not image:
         return None
     look = ["docker", "run", "--rm", "--pull=never", "--network=none", "--entrypoint=/bin/sh", image]
-    if not system.run([*look, "-c", f"command -v {TOOL}"], timeout=30).ok:
-        return None
-    rights = ["--network=host", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "--ulimit=memlock=-1"]
-    return ["docker", "run", "--rm", "--pull=never", *rights, f"--entrypoint={TOOL}", image]
+    found = system.run([*look, "-c", f"command -v {TOOL} && command -v timeout"], timeout=30).ok
+    return Tool(image) if found else None
 
 
 def _before(system: System, desired: Json) -> Json:
     if tool(system, str(desired.get("image") or "")) is None:
-        reason = f"{TOOL} (perftest) is neither on the node nor in the engine's image"
+        reason = f"{TOOL} (perftest) is neither on the node nor, with timeout, in the engine's image"
         return {"unverified": reason, "notes": [f"mesh unverified: {reason}"]}
     system.write(KEPT, json.dumps(_counters(system, desired)).encode() + b"\n", Meta(0o600, 0, 0, 0))
     return {"unverified": None}
@@ -79,7 +114,18 @@ def _counters(system: System, desired: Json) -> Json:
         rows = [row for row in tc.filters(system, rule["netdev"]) if flow.of_filter(row) == flow.meaning(rule)]
         names = ("packets", "sw_packets", "drops")
         rules[rule["name"]] = {**{name: rows[0][name] for name in names}, "in_hw": rows[0]["in_hw"]} if rows else None
-    return {"rules": rules, "kernel": kernel_forwarded(system.text("/proc/net/snmp") or "")}
+    netdevs = sorted({rule[end] for rule in desired.get("forward", []) for end in ("netdev", "egress")})
+    return {
+        "rules": rules,
+        "kernel": kernel_forwarded(system.text("/proc/net/snmp") or ""),
+        "received": {netdev: _received(system, netdev) for netdev in netdevs},
+    }
+
+
+def _received(system: System, netdev: str) -> int | None:
+    """Packets that a port has given to the kernel. What the card passes on by itself, and RDMA, is not among them."""
+    text = system.text(f"/sys/class/net/{netdev}/statistics/rx_packets") or ""
+    return int(text) if text.isdigit() else None
 
 
 def kernel_forwarded(text: str) -> int | None:
@@ -97,14 +143,49 @@ def _after(system: System, node: str, desired: Json) -> Json:
     system.remove(KEPT)
     now = _counters(system, desired)
     found = [line for rule in desired.get("forward", []) for line in _rule(rule, kept["rules"], now["rules"])]
-    if now["kernel"] != kept["kernel"]:
-        found.append(
-            f"IpForwDatagrams went from {kept['kernel']} to {now['kernel']}, plan wants it still: packets of the mesh "
-            "go through the kernel"
-        )
+    forwarded, arrived = (_more(kept, now, what) for what in ("kernel", "received"))
+    through, told = passed_by(forwarded, arrived)
+    if through is True:
+        found.append(told)
     if found:
         raise Failure(READ_BACK, *(f"{node} {line}" for line in found))
-    return {"problems": []}
+    notes = [told] if told else []
+    if through is None:
+        return {"unverified": told, "notes": [f"mesh unverified: {told}"]}
+    return {"problems": [], "notes": notes}
+
+
+def _more(kept: Json, now: Json, what: str) -> int | None:
+    """By how much a count of the kernel has grown, or several together; None where one of them cannot be read."""
+    old, new = (side[what] if isinstance(side[what], dict) else {what: side[what]} for side in (kept, now))
+    if None in (*old.values(), *new.values()):
+        return None
+    return sum(int(new[key]) - int(old[key]) for key in new)
+
+
+def passed_by(forwarded: int | None, arrived: int | None) -> tuple[bool | None, str]:
+    """Whether packets of the mesh went through the kernel, None where that is open, and what to say about it. Pure.
+
+    `forwarded` is what the kernel has forwarded since before the writes, `arrived` what the mesh's ports gave it in
+    that time; both in packets. Containers make a kernel forward as well, but by other ports. A path that is not marked,
+    or misses its rule, brings at least a packet for each of its writes in by a port of the mesh.
+    """
+    if not forwarded and forwarded is not None:
+        return False, ""
+    seen = f"IpForwDatagrams grew by {forwarded}"
+    if forwarded is None or arrived is None:
+        gap = "IpForwDatagrams cannot be read" if forwarded is None else f"{seen}, and nobody tells by which ports"
+        return None, f"{gap}: whether packets of the mesh go through the kernel is open"
+    seen += f" while the mesh's ports gave the kernel {arrived} packets"
+    if min(forwarded, arrived) < ITERATIONS:
+        return (
+            False,
+            f"{seen}, fewer than the {ITERATIONS} of one path: something else is forwarded, such as containers'",
+        )
+    return True, (
+        f"{seen}, plan wants fewer than the {ITERATIONS} of one path: packets of the mesh go through the kernel, or "
+        "somebody else's do by these ports"
+    )
 
 
 def _rule(rule: Json, kept: Json, now: Json) -> list[str]:
@@ -127,13 +208,14 @@ def _turn(system: System, node: str, desired: Json, turn: int) -> Json:
     command = tool(system, str(desired.get("image") or ""))
     if command is None:
         return {"unverified": f"{TOOL} is missing"}
+    command.clear(system, [one["port"] for key in ("listen", "write") for one in desired.get(key, [])])
     listen = [one for one in desired.get("listen", []) if one["turn"] == turn]
     write = [one for one in desired.get("write", []) if one["turn"] == turn]
     calls: list[Callable[[], list[Json]]] = [
-        partial(_listen, system, [*command, *_words(desired, one)]) for one in listen
+        partial(_listen, system, command, _words(desired, one), one) for one in listen
     ]
     # One after the other: both paths of a rank to its opposite share its bus.
-    calls.append(lambda: [_write(system, node, [*command, *_words(desired, one)], one) for one in write])
+    calls.append(lambda: [_write(system, node, command, _words(desired, one), one) for one in write])
     results = [result for part in system.parallel(calls) for result in part]
     problems = [result["problem"] for result in results if result["problem"]]
     if problems:
@@ -148,16 +230,16 @@ def _words(desired: Json, one: Json) -> list[str]:
     return [*device, "-s", size, "-n", str(ITERATIONS), "-F", "-p", str(one["port"])]
 
 
-def _listen(system: System, command: list[str]) -> list[Json]:
+def _listen(system: System, command: Tool, words: list[str], one: Json) -> list[Json]:
     """What becomes of a listener shows at the writer."""
-    system.run(command, timeout=LISTEN)
+    command.run(system, one["port"], words, LISTEN)
     return []
 
 
-def _write(system: System, node: str, command: list[str], one: Json) -> Json:
+def _write(system: System, node: str, command: Tool, words: list[str], one: Json) -> Json:
     end = system.clock() + CONNECT
     while True:
-        result = system.run([*command, one["host"]], timeout=WRITE)
+        result = command.run(system, one["port"], [*words, one["host"]], WRITE)
         early = any(text in result.err + result.out for text in _REFUSED)
         if result.ok or not early or system.clock() > end:
             break
