@@ -37,12 +37,13 @@ from typing import IO, Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
+from node import limits
 from node.pack import program
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
 UNREACHABLE = 255
-# On the node; everything else has DEFAULT_S.
+# On the node; a change has what its stage may take (`node/limits.py`).
 LIMITS_S = {
     "observe": 10,
     "verify": 60,
@@ -53,7 +54,6 @@ LIMITS_S = {
     "load": 630,
     "loaded": 60,
 }
-DEFAULT_S = 180
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15
 
@@ -234,7 +234,9 @@ def ask(
     `limit` bounds the whole call in seconds; without it the verb's own limit does. `content` is sent behind the
     request, in pieces.
     """
-    seconds = LIMITS_S.get(verb, DEFAULT_S) + int((request.get("desired") or {}).get("grace", 0))  # of a stop
+    desired = request.get("desired") or {}
+    seconds = LIMITS_S.get(verb) or limits.seconds(str(request.get("stage") or ""), desired)
+    seconds += int(desired.get("grace", 0))  # of a stop
     seconds += content.seconds if content else 0
     command = ssh_command(ssh_config(stack, link), link, seconds, verb)
     body = b"%d\n%s%s" % (len(packed), packed, json.dumps(request).encode())

@@ -10,18 +10,21 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 
+from .limits import BASE
 from .management import Management
 from .system import System
 
 GONE = 15.0  # seconds without the address before the guard acts; the run itself acts earlier if it still can
-LIMIT = 180.0  # seconds after which the guard ends in any case
 AFTER = 30.0  # seconds that it goes on looking when the run ended without a word
 _STEP = 0.5
 
 
 @contextlib.contextmanager
-def armed(system: System, management: Management, undo: Callable[[], None]) -> Iterator[None]:
-    """Watch the management address while the body changes the network; `undo` is called in another process."""
+def armed(system: System, management: Management, undo: Callable[[], None], limit: float = BASE) -> Iterator[None]:
+    """Watch the management address while the body changes the network; `undo` is called in another process.
+
+    `limit` is what the body may take, in seconds: after it the guard ends in any case.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -29,7 +32,7 @@ def armed(system: System, management: Management, undo: Callable[[], None]) -> I
         try:
             os.close(writer)
             _detach(reader)
-            _watch(system, management, reader, undo)
+            _watch(system, management, reader, undo, limit)
             status = 0
         finally:
             os._exit(status)  # never back into the caller's code, whatever happened
@@ -64,11 +67,11 @@ def _is_program(handle: int) -> bool:
     return f"/proc/self/fd/{handle}" in __file__
 
 
-def _watch(system: System, management: Management, reader: int, undo: Callable[[], None]) -> None:
+def _watch(system: System, management: Management, reader: int, undo: Callable[[], None], limit: float) -> None:
     start = system.clock()
     gone_since: float | None = None
     alone_since: float | None = None
-    while system.clock() - start < LIMIT:
+    while system.clock() - start < limit:
         if alone_since is not None:
             system.sleep(_STEP)
         elif select.select([reader], [], [], _STEP)[0]:

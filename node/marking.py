@@ -7,13 +7,13 @@ from typing import Any
 from . import archive, mesh, meshunits
 from .files import MARK
 from .journal import APPLIED, Undo
+from .limits import MESH_UP
 from .request import FAILED, READ_BACK, Failure
 from .steps import Work
 from .system import System
 
 Json = dict[str, Any]
 READY = 10.0  # seconds for a marker to say that it is attached
-START = 100.0  # seconds for the boot unit
 _STEP = 0.1
 
 
@@ -59,7 +59,7 @@ class Service:
                 raise Failure(FAILED, f"{stage} {state}, plan wants it applied on this node before any marker")
         archive.store(work.system, work.journal)  # what the unit runs
         for command in (["enable", meshunits.SERVICE], ["start", meshunits.SERVICE]):
-            result = work.system.change(["systemctl", *command], timeout=START)
+            result = work.system.change(["systemctl", *command], timeout=MESH_UP)
             if not result.ok:
                 why = work.system.text(meshunits.WHY) or ""
                 reason = _error(why) or result.reason()

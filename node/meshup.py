@@ -19,7 +19,8 @@ from .steps import Report, Work
 from .system import Meta, System
 from .transaction import Run, apply, refuse_unknown
 
-WAIT = 120.0  # seconds for the fabric's ports to come up
+WAIT = 120.0  # seconds for the fabric's ports to come up, at a boot of all nodes
+HURRY = 30.0  # the same under a run that holds the node's lock: its ports were up, and it waits no longer for us
 _STEP = 1.0
 BEFORE = ("nic", "forwarding")  # the stages that come before any marker, in order
 
@@ -44,6 +45,25 @@ def _tell(system: System, error: str) -> None:
 
 
 def _up(system: System, request: Request, report: Report) -> None:
+    journal = _journal(system, request)
+    _wait(system, journal.stages["nic"].desired["functions"])
+    differing = _differing(system, request, journal)
+    if not differing:
+        _start(system, journal, report)
+        return
+    with _held(system, request, differing):
+        journal = _journal(system, request)  # the mesh may have been taken away while we waited
+        run = Run(system, request, journal, report)
+        for name in BEFORE:
+            apply(run, STAGES[name], journal.stages[name].desired)
+        left = _differing(system, request, journal)
+        if left:
+            raise Failure(FAILED, *(deviation.text() for deviation in left), "no marker was started")
+        _start(system, journal, report)
+
+
+def _journal(system: System, request: Request) -> Journal:
+    """The journal of a node that shall have a mesh. Raises `Failure` where it shall not, or is in the middle of it."""
     journal = Journal.load(system, request.owner)
     refuse_unknown(journal)
     for name in (*BEFORE, "markers"):
@@ -51,15 +71,10 @@ def _up(system: System, request: Request, report: Report) -> None:
         if entry is None or entry.status == REVERTING:
             state = "is not in the journal" if entry is None else "was being reverted"
             raise Failure(FAILED, f"{name} {state}: the mesh stays down; run pulumi up or pulumi destroy")
-    _wait(system, journal.stages["nic"].desired["functions"])
-    if differing := _differing(system, request, journal):
-        with _held(system, request, differing):
-            run = Run(system, request, Journal.load(system, request.owner), report)
-            for name in BEFORE:
-                apply(run, STAGES[name], run.journal.stages[name].desired)
-            left = _differing(system, request, run.journal)
-        if left:
-            raise Failure(FAILED, *(deviation.text() for deviation in left), "no marker was started")
+    return journal
+
+
+def _start(system: System, journal: Journal, report: Report) -> None:
     for marker in journal.stages["markers"].desired["markers"]:
         marking.start(Work(system, journal, report), marker)
 
@@ -80,16 +95,16 @@ def _held(system: System, request: Request, why: list[Deviation]) -> Iterator[No
 
 def _wait(system: System, functions: list[Json]) -> None:
     """Wait for every port to be complete; a GID that moved is put right later."""
-    end = system.clock() + WAIT
-    told = False
+    began, told = system.clock(), False
     while True:
         observed = observe.observe(system, None, ("links", "hcas"))
         lacking = {reinit.name(function): reinit.absent(function, observed, anywhere=True) for function in functions}
         lines = [f"{name}: {', '.join(texts)}" for name, texts in lacking.items() if texts]
         if not lines:
             return
-        if system.clock() > end:
-            hint = f"waited {WAIT:g} s: is the cable in, the far end on?"
+        patience = HURRY if lock.observe(system) else WAIT
+        if system.clock() - began > patience:
+            hint = f"waited {patience:g} s: is the cable in, the far end on?"
             raise Failure(FAILED, *lines, hint)
         if not told:
             say(f"waiting for {'; '.join(lines)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import devlink, mesh, meshunits, observe
 from .journal import Undo
+from .limits import ALONE, RELOAD, RETURN, SETTLE
 from .plane import ARP, eui64, gid_indexes
 from .ports import Activate
 from .request import FAILED, READ_BACK, Failure
@@ -18,10 +19,6 @@ from .system import System
 STAGE = "nic"
 OFFLOAD = "hw-tc-offload"
 Json = dict[str, Any]
-RELOAD = 60.0  # seconds for one re-initialisation; 4 to 8 are usual
-ALONE = 10.0  # seconds in which NetworkManager brings a port up that came back
-RETURN = 40.0  # seconds until everything must be there again
-SETTLE = 15.0  # seconds for a GID to move back after its address was given again
 _STEP = 0.2
 UNREAD, AS_BEFORE, AGAIN, THEIRS = "unread", "as before", "again", "theirs"
 STOPPED = "stopped here: functions after this one were not touched. Look at dmesg and the cable, then run up again"

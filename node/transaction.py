@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, files, guard, lock, management, observe, owner, sent
+from . import alive, files, guard, limits, lock, management, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
 from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal
@@ -183,7 +183,7 @@ def _watched(run: Run, stage: Stage) -> Iterator[management.Management | None]:
             again = Run(run.system, run.request, Journal.load(run.system, run.request.owner), Report())
             _undo_all(again, stage.name)
 
-    with guard.armed(run.system, before, undo):
+    with guard.armed(run.system, before, undo, limits.seconds(stage.name, desired)):
         yield before
 
 

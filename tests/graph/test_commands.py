@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleet.on_node import DEFAULT_S, GRACE_S, LIMITS_S
+from fleet.on_node import GRACE_S, LIMITS_S
+from node import limits as node_limits
 from tests.graph.conftest import Register
 from tests.graph.recorder import COMMAND, Graph, plain
 from tests.unit.stacks import NO_PROFILE, changed, ring, switched
@@ -130,9 +131,10 @@ def test_pulumi_waits_longer_than_each_command_may_take(register: Register) -> N
         if "environment" not in command.inputs:
             continue
         limits = command.request.customTimeouts
-        slowest = max(DEFAULT_S, *(limit for verb, limit in LIMITS_S.items() if verb != "load")) + GRACE_S
+        changes = (node_limits.seconds(stage, {}) for stage in ("plane0", "nic", "markers", "undo"))
+        slowest = max(*changes, *(limit for verb, limit in LIMITS_S.items() if verb != "load")) + GRACE_S
         if command.name in ("gate", "halt"):
-            slowest += 600
+            slowest = node_limits.BASE + GRACE_S + 600
         elif command.name == "health":
             slowest = 7200
         elif command.name == "proof":

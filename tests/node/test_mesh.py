@@ -4,15 +4,18 @@ import copy
 import io
 import json
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 
 from node import forwarding as flow
-from node import markers, meshunits, nic, reinit, sent
+from node import guard, limits, lock, markers, meshunits, meshup, nic, sent
 from node import observe as look
 from node.digest import sha256
+from node.request import Failure, Request
 from node.run import Result
+from tests.node import meshmachine
 from tests.node.helpers import OWNER, ask, killed, refused, take
 from tests.node.meshhelpers import OFF, STAGES, WANTED, forwarding, marks, meshed, planes
 from tests.node.meshhelpers import nic as functions
@@ -170,7 +173,7 @@ def test_what_is_there_at_the_very_last_look_is_a_success(machine: MeshMachine) 
         if machine.links[PORT]["carrier"]:
             return
         began.append(machine.time)
-        if machine.time - began[0] > reinit.RETURN - 0.5:
+        if machine.time - began[0] > limits.RETURN - 0.5:
             machine.links[PORT]["carrier"] = True
             machine._autoconnect()
 
@@ -324,6 +327,28 @@ def test_what_others_put_there_since_is_left_and_told(mesh: MeshMachine) -> None
     assert f"{ONE}: its clsact stays" in notes
     assert f"{TWO}: its clsact stays" in notes
     assert mesh.qdiscs.keys() == {ONE, TWO}
+
+
+def test_a_slow_card_stays_within_what_guard_and_caller_wait(
+    machine: MeshMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    def armed(*arguments: Any) -> AbstractContextManager[None]:
+        given.append(arguments[3])
+        return nullcontext()
+
+    monkeypatch.setattr(guard, "armed", armed)
+    meshed(machine, ())
+    monkeypatch.setattr(meshmachine, "RELOAD_S", limits.RELOAD - 1)
+    began = machine.time
+    ask(machine, "apply", "nic", functions())
+    took = machine.time - began
+    assert given[-1] == limits.seconds("nic", functions())
+    assert limits.BASE < took < given[-1]
+    began = machine.time
+    ask(machine, "revert", "nic")
+    assert machine.time - began < given[-1] == limits.seconds("nic", OFF)
 
 
 def test_values_of_others_after_a_boot_are_no_half_done_work_of_ours(machine: MeshMachine) -> None:
@@ -581,3 +606,37 @@ def test_a_binary_that_comes_changed_is_attached_nowhere(without_marker: MeshMac
     failure = refused(without_marker, "install", "markers", sent_marks(), content=io.BytesIO(other.encode()))
     assert "it has changed since the preview" in str(failure)
     assert not any(row["active"] for row in without_marker.markers.values())
+
+
+# the boot unit
+
+
+BOOT_UNIT = Request(OWNER, "spark1", "", {}, "the boot unit")
+
+
+def test_under_a_run_the_boot_unit_gives_up_before_that_run_does(mesh: MeshMachine) -> None:
+    mesh.links[PORT]["carrier"] = False
+    began, mesh.lock_holder = mesh.time, "an up"
+    with pytest.raises(Failure, match=r"no carrier(.|\n)*waited 30 s: is the cable in"):
+        meshup.up(mesh, BOOT_UNIT)
+    assert mesh.time - began + lock.WAIT < limits.MESH_UP
+    began, mesh.lock_holder = mesh.time, None
+    with pytest.raises(Failure, match="waited 120 s"):
+        meshup.up(mesh, BOOT_UNIT)
+    assert mesh.time - began >= meshup.WAIT
+
+
+def test_a_mesh_that_was_taken_away_meanwhile_does_not_come_up(mesh: MeshMachine) -> None:
+    mesh.flows.clear()
+    mesh.lock_holder = "a destroy"
+
+    def slept(_: list[str]) -> None:
+        if mesh.lock_holder:  # it ends while we wait for the lock
+            mesh.lock_holder = None
+            ask(mesh, "revert", "undo")
+
+    mesh.hooks["sleep"] = slept
+    with pytest.raises(Failure, match="nic is not in the journal: the mesh stays down"):
+        meshup.up(mesh, BOOT_UNIT)
+    assert not any(row["active"] for row in mesh.markers.values())
+    assert not any(mesh.flows.values())

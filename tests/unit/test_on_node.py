@@ -44,6 +44,31 @@ def test_the_program_runs_from_memory_and_gets_verb_and_request(ssh: FakeSsh) ->
     assert answer.result == {"argv": ["apply"], "request": REQUEST}
 
 
+@pytest.mark.parametrize(
+    ("stage", "desired", "most"),
+    [
+        ("plane0", {}, 180),
+        ("nic", {"functions": [1, 2]}, 510),
+        ("nic", {"state": "off"}, 840),
+        ("undo", {}, 840),
+        ("engines", {"grace": 600}, 780),
+    ],
+)
+def test_a_change_has_the_time_that_its_stage_may_take(
+    ssh: FakeSsh, monkeypatch: pytest.MonkeyPatch, stage: str, desired: dict[str, Any], most: int
+) -> None:
+    given: list[int] = []
+    real = on_node.ssh_command
+
+    def command(config: Path, to: Link, limit: int, verb: str) -> list[str]:
+        given.append(limit)
+        return real(config, to, limit, verb)
+
+    monkeypatch.setattr(on_node, "ssh_command", command)
+    on_node.ask("apply", "test", link(1), program(ECHO), {**REQUEST, "stage": stage, "desired": desired})
+    assert given == [most]
+
+
 def test_a_node_is_known_by_its_name_and_not_by_its_address(ssh: FakeSsh) -> None:
     config = on_node.ssh_config("test", link(2, port=2222, identity="/keys/id", connect_s=7))
     text = config.read_text()
