@@ -202,6 +202,7 @@ DEVIATIONS: tuple[Row, ...] = (
     _disruptive("markers.device", "a marker has no RDMA device"),
     _lost("markers.down", "a marker does not run"),
     _disruptive("markers.ready", "a marker runs, but is not attached and managed"),
+    _disruptive("markers.outdated", "a marker runs a file that was replaced since"),
     # What the operator put on a node
     _foreign("file.missing", "the library of yours on the node is gone"),
     _foreign("file.content", "the library of yours on the node is another file by now"),

@@ -37,7 +37,7 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
     found += _strangers(observed)
     found += _service(observed)
     for marker in desired["markers"]:
-        found += _marker(marker, observed)
+        found += _marker(marker, desired["binary"]["sha256"], observed)
     return found
 
 
@@ -125,7 +125,7 @@ def _service(observed: Json) -> list[Deviation]:
     return found
 
 
-def _marker(marker: Json, observed: Json) -> list[Deviation]:
+def _marker(marker: Json, binary: str, observed: Json) -> list[Deviation]:
     seen = next((one for one in observed["mesh"]["markers"] if one["hca"] == marker["hca"]), None)
     unit = meshunits.instance(marker["hca"])
     if seen is None:
@@ -137,6 +137,9 @@ def _marker(marker: Json, observed: Json) -> list[Deviation]:
     wrong = ready(marker, seen["line"])
     if wrong:
         return [Deviation("markers.ready", unit, wrong, "attached and managed", disruptive=True)]
+    if seen["replaced"] not in (None, binary):
+        runs = f"runs a file that was replaced since, with sha256 {seen['replaced'][:12]}"
+        return [Deviation("markers.outdated", unit, runs, binary[:12], disruptive=True)]
     return []
 
 
@@ -179,12 +182,13 @@ def plan(desired: Json, observed: Json) -> list[Step]:
     # A marker that runs goes on with what it was started with. A mode that is put right is none of its business.
     replaced = {one.subject for one in found if one.code in ("markers.binary", "file.missing", "file.text")}
     changed = not replaced.isdisjoint((meshunits.BINARY, f"{meshunits.UNITS}/{meshunits.MARKER}"))
-    again = changed and observed["mesh"]["binary"] is not None
+    outdated = {one.subject for one in found if one.code == "markers.outdated"}
+    again = {one["hca"] for one in observed["mesh"]["markers"] if one["busy"] and (changed or one["unit"] in outdated)}
     units = any(path in subjects for path in wanted)
     steps += [Reload(needed=units or meshunits.SERVICE in subjects)]
     marks = [
-        Marker(marker, again=again, needed=again or meshunits.instance(marker["hca"]) in subjects)
-        for marker in desired["markers"]
+        Marker(marker, again=hca in again, needed=hca in again or meshunits.instance(hca) in subjects)
+        for marker, hca in ((marker, marker["hca"]) for marker in desired["markers"])
     ]
     service = Service(needed=meshunits.SERVICE in subjects or any(mark.needed for mark in marks))
     return [*steps, service, *marks]

@@ -132,7 +132,12 @@ def _service(system: System, shown: Json | None) -> Json | None:
 
 
 def _marker(system: System, hca: str, shown: Json) -> Json:
-    """One marker: what systemd says of it, and the line in which it says itself that it is attached."""
+    """One marker: what systemd says of it, and the line in which it says itself that it is attached.
+
+    "replaced" is the digest of the file that it runs where that is not at its place any more, else null.
+    """
+    pid = int(shown.get("MainPID") or 0)
+    gone = pid > 0 and system.target(f"/proc/{pid}/exe") == f"{meshunits.BINARY} (deleted)"
     return {
         "hca": hca,
         "unit": meshunits.instance(hca),
@@ -140,7 +145,8 @@ def _marker(system: System, hca: str, shown: Json) -> Json:
         "busy": shown.get("ActiveState", "unknown") not in IDLE,
         "state": f"{shown.get('ActiveState', 'unknown')} ({shown.get('SubState', '')})",
         "result": str(shown.get("Result") or ""),
-        "pid": int(shown.get("MainPID") or 0),
+        "pid": pid,
+        "replaced": system.sha256(f"/proc/{pid}/exe") if gone else None,
         "restarts": int(shown.get("NRestarts") or 0),
         "line": line(system, hca),
     }

@@ -5,11 +5,12 @@ re-initialisation takes from a port what it takes on a Spark: addresses, routes,
 """
 
 import copy
+import io
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from node import meshunits
 from node.meshup import up
@@ -21,6 +22,8 @@ from tests.node.machine import FABRIC, Machine
 BINARY = "/var/lib/operator/mlx5-rdma-tx-rewrite-probe"
 BINARY_TEXT = "the operator's marker"
 PORT_OF = {pci: netdev for netdev, (_, pci) in FABRIC.items()}
+HCAS = [hca for hca, _ in FABRIC.values()]
+PID = 4000  # of the first marker
 RELOAD_S = 5.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -347,6 +350,19 @@ class MeshMachine(Machine):
 
     # systemd
 
+    def target(self, path: str) -> str:
+        found = re.fullmatch(r"/proc/(\d+)/exe", path)
+        hca = dict(enumerate(HCAS, PID)).get(int(found[1])) if found else None
+        if hca is None:
+            return super().target(path)
+        now = self.files.get(meshunits.BINARY)
+        return meshunits.BINARY + ("" if now and now.mtime == self.markers[hca]["file"] else " (deleted)")
+
+    def open_to_read(self, path: str) -> BinaryIO | None:
+        if self.target(path).startswith(meshunits.BINARY):
+            return io.BytesIO(self.markers[HCAS[int(path.split("/")[2]) - PID]]["binary"].encode())
+        return super().open_to_read(path)
+
     def _journalctl(self, argv: list[str]) -> Result:
         hca = argv[1].partition("@")[2].removesuffix(".service")
         return Result(0, self.marker_fault.get(hca, ""))
@@ -375,7 +391,7 @@ class MeshMachine(Machine):
             "SubState": "running" if active else "dead",
             "UnitFileState": "enabled" if enabled else "",
             "Result": "success",
-            "MainPID": "4000" if active else "0",
+            "MainPID": str(PID + list(HCAS).index(hca)) if active and hca else "0",
             "NRestarts": str(row["restarts"] if hca else 0),
         }
         return "\n".join(f"{key}={value}" for key, value in fields.items())
@@ -404,6 +420,7 @@ class MeshMachine(Machine):
             row.update(active=False, state="failed", restarts=5)
             return Result(0)
         row.update(active=True, marking=True, binary=self.text(meshunits.BINARY))
+        row["file"] = self.files[meshunits.BINARY].mtime
         self.order.append(f"marker {hca}")
         said = json.dumps(line | {"lifetime_seconds": None})
         self.put(meshunits.said(hca), "" if fault == "silent" else fault or said)

@@ -601,6 +601,34 @@ def test_a_binary_that_somebody_removed_is_put_back_from_what_was_sent(
     assert without_marker.text(meshunits.BINARY) == BINARY_TEXT
 
 
+@pytest.mark.parametrize("hand", ["removes it", "puts the wanted one there"])
+def test_markers_that_run_a_file_that_is_gone_are_started_with_the_one_that_is_wanted(
+    mesh: MeshMachine, hand: str
+) -> None:
+    mesh.remove(meshunits.BINARY)
+    if hand != "removes it":
+        mesh.put(meshunits.BINARY, "a newer marker", 0o755)
+    mesh.put(BINARY, "a newer marker", 0o755)
+    ask(mesh, "apply", "markers", marks("a newer marker"))
+    assert {row["binary"] for row in mesh.markers.values() if row["active"]} == {"a newer marker"}
+    assert mesh.order.count(f"marker {HCA}") == 1
+
+
+def test_a_marker_that_a_killed_run_left_with_the_old_file_is_drift(mesh: MeshMachine) -> None:
+    mesh.put(BINARY, "a newer marker", 0o755)
+    at = 0
+    while killed(hurt := mesh.copy(), at, "apply", "markers", marks("a newer marker")):
+        ask(hurt, "apply", "markers", marks("a newer marker"))
+        assert isinstance(hurt, MeshMachine)
+        running = {row["binary"] for row in hurt.markers.values() if row["active"]}
+        assert running == {"a newer marker"}, f"after a kill at {at}"
+        at += 1
+    mesh.markers[HCA].update(binary="an older marker", file=0)
+    seen, wanted = (sha256(text.encode())[:12] for text in ("an older marker", BINARY_TEXT))
+    (found,) = drift(mesh, "markers")
+    assert f"{HCA}.service: runs a file that was replaced since, with sha256 {seen}, plan wants {wanted}" in found
+
+
 def test_a_binary_that_comes_changed_is_attached_nowhere(without_marker: MeshMachine) -> None:
     other = "x" * len(BINARY_TEXT)
     failure = refused(without_marker, "install", "markers", sent_marks(), content=io.BytesIO(other.encode()))

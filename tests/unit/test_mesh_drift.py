@@ -59,6 +59,8 @@ def held(stages: dict[str, Any]) -> dict[str, Any]:
             "unit": meshunits.instance(one["hca"]),
             "active": True,
             "state": "active (running)",
+            "busy": True,
+            "replaced": None,
             "restarts": 0,
             "line": {
                 "device": one["hca"],
