@@ -5,6 +5,7 @@ Strings, size and build id are hints: whoever builds a file can put them there. 
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 RING, EXTENDED, SKIP_TREE = "SWITCHLESS_RING_ONLY", "EXTENDED_IPV4_GIDS", "SKIP_TREE_CONNECT"
@@ -22,26 +23,31 @@ _LONGEST_NOTES = 1 << 16
 
 def describe(file: BinaryIO) -> dict[str, Any]:
     """Size, sha256, ELF class (32 or 64) and machine (both None where it is no ELF file), markers and build id."""
-    digest, size, tail, found = hashlib.sha256(), 0, b"", set()
-    keep = max(map(len, MARKERS)) - 1
-    head = b""
-    while piece := file.read(PIECE):
-        head = head or piece[:64]
-        digest.update(piece)
-        size += len(piece)
-        window = tail + piece  # a string may lie across two pieces
-        found |= {marker for marker in MARKERS if marker.encode() in window}
-        tail = window[-keep:]
+    sha256, size, found = search(file, MARKERS)
+    head = _at(file, 0, 64)
     is_elf = len(head) == 64 and head.startswith(b"\x7fELF")
     order = "<" if is_elf and head[5] == 1 else ">"
     return {
-        "sha256": digest.hexdigest(),
+        "sha256": sha256,
         "size": size,
         "elf_class": _CLASSES.get(head[4]) if is_elf else None,
         "elf_machine": struct.unpack_from(f"{order}H", head, 18)[0] if is_elf else None,
         "markers": sorted(found),
         "build_id": _build_id(file, head, order) if is_elf and head[4] == 2 else None,
     }
+
+
+def search(file: BinaryIO, texts: Sequence[str]) -> tuple[str, int, set[str]]:
+    """The sha256 and size of a file, and those of some texts that are in it, read once and in pieces."""
+    digest, size, tail, found = hashlib.sha256(), 0, b"", set()
+    keep = max((len(text.encode()) for text in texts), default=1) - 1
+    while piece := file.read(PIECE):
+        digest.update(piece)
+        size += len(piece)
+        window = tail + piece  # a text may lie across two pieces
+        found |= {text for text in texts if text.encode() in window}
+        tail = window[-keep:] if keep else b""
+    return digest.hexdigest(), size, found
 
 
 def _build_id(file: BinaryIO, head: bytes, order: str) -> str | None:

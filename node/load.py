@@ -14,6 +14,8 @@ from .system import System
 
 UNAUTHORIZED, FORBIDDEN = 401, 403
 KEY = "API_KEY="
+HIDDEN = "[secret]"
+SHOWN = 300  # characters of an answer
 
 Json = dict[str, Any]
 
@@ -58,8 +60,10 @@ def _completion(desired: Json, start: str, key: str, timeout: float) -> tuple[st
         return str(error) or type(error).__name__, False
     if status == OK:
         return "", False
-    text = " ".join(said.decode(errors="replace").split())[:300]
-    return f"status {status}: {text.replace(key, '[secret]') if key else text}", status in (UNAUTHORIZED, FORBIDDEN)
+    text = said.decode(errors="replace")
+    if key:  # hidden before anything is cut: a part of it would not be found any more
+        text = text.replace(key, HIDDEN).replace(json.dumps(key)[1:-1], HIDDEN)
+    return f"status {status}: {' '.join(text.split())[:SHOWN]}", status in (UNAUTHORIZED, FORBIDDEN)
 
 
 def _key(system: System, owner: Owner) -> str:

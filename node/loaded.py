@@ -1,9 +1,9 @@
 """Which NCCL library the rank of this node has really loaded, and what it has said while it started."""
 
-import hashlib
 import re
 from typing import Any
 
+from . import elf
 from .docker import STACK, connect
 from .request import Owner
 from .system import System
@@ -56,15 +56,14 @@ def _libraries(system: System, first: int, strings: list[str]) -> list[Json]:
     found = []
     for path, pids in sorted(holders.items()):
         # As the process sees it: a file that lies over the image's is there, and nowhere else.
-        data = None if path.endswith(GONE) else system.read(f"/proc/{pids[0]}/root{path}")
-        found.append(
-            {
-                "path": path,
-                "sha256": None if data is None else hashlib.sha256(data).hexdigest(),
-                "strings": [text for text in strings if data is not None and text.encode() in data],
-                "processes": len(pids),
-            }
-        )
+        file = None if path.endswith(GONE) else system.open_to_read(f"/proc/{pids[0]}/root{path}")
+        sha256: str | None = None
+        there: set[str] = set()
+        if file is not None:
+            with file:
+                sha256, _, there = elf.search(file, strings)
+        texts = [text for text in strings if text in there]
+        found.append({"path": path, "sha256": sha256, "strings": texts, "processes": len(pids)})
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from node import elf
 from node.counters import counters
 from node.load import load
 from node.loaded import loaded
@@ -149,6 +150,14 @@ def test_the_key_is_that_of_the_container_and_is_in_no_answer(machine: Machine, 
     assert KEY not in json.dumps([found, machine.calls])
 
 
+@pytest.mark.parametrize("key", [KEY, 'hunter"2'])
+def test_no_part_of_a_key_is_left_where_an_answer_is_cut(machine: Machine, api: Api, key: str) -> None:
+    inspected(machine, {"Config": {"Env": [f"API_KEY={key}"]}, "State": {}})
+    for before in range(280, 300):
+        api.answers = [(500, json.dumps("x" * before + key))]
+        assert "hun" not in load(machine, OWNER, asked(api))["error"]
+
+
 def test_the_first_failure_ends_it(machine: Machine, api: Api) -> None:
     api.answers = [(200, "{}"), (500, "no step finished")]
     found = load(machine, OWNER, asked(api))
@@ -213,6 +222,19 @@ def test_the_library_is_read_as_the_rank_sees_it(rank: Machine) -> None:
             "processes": 2,
         }
     ]
+
+
+def test_a_library_is_read_in_pieces(rank: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ask(rank)
+    monkeypatch.setattr(elf, "PIECE", 7)  # its strings lie across several
+    read = rank.read
+
+    def small(path: str) -> bytes | None:
+        assert not path.endswith(PIP), "a library may be larger than the memory that is left"
+        return read(path)
+
+    monkeypatch.setattr(rank, "read", small)
+    assert ask(rank) == whole
 
 
 def test_every_library_of_every_process_of_the_rank_is_told(rank: Machine) -> None:

@@ -6,8 +6,10 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,31 @@ def test_the_guard_does_nothing_about_a_run_that_merely_died(tmp_path: Path, mon
 def test_http_over_a_socket_that_talks_something_else_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         httpcall.call(str(tmp_path / "none"), "GET", "/", 1)
+
+
+def test_an_answer_that_comes_in_drops_ends_with_its_time(tmp_path: Path) -> None:
+    place, stop = str(tmp_path / "socket"), threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            while not stop.wait(0.05):
+                connection.sendall(b"H")
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen()
+        thread = threading.Thread(target=drip, args=(server,))
+        thread.start()
+        killer = threading.Timer(3, stop.set)
+        killer.start()
+        began = time.monotonic()
+        with pytest.raises(OSError, match="timed out"):
+            httpcall.call(place, "GET", "/", 0.3)
+        assert time.monotonic() - began < 2
+        stop.set()
+        thread.join()
+        killer.cancel()
 
 
 def _program(folder: Path) -> Path:
