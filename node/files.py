@@ -146,10 +146,21 @@ def undo_file(work: Work, operation: Undo) -> None:
             work.report.did(f"{path}: removed")
         system.clean(path)
         return
+    content = data if seen == was else journal.blob(was)
+    if content is None:
+        _lost(work, path, was)
+        return
     meta = Meta(before["mode"], before["uid"], before["gid"], before["mtime_ns"])
     if data is None or seen != was or system.meta(path) != meta:
-        system.write(path, journal.blob(was), meta)
+        system.write(path, content, meta)
         work.report.did(f"{path}: put back as it was")
+
+
+def _lost(work: Work, path: str, name: str) -> None:
+    """What was saved is gone. Ours goes all the same, and what else is to be undone must not wait for it."""
+    work.system.remove(path)
+    saved = f"{work.journal.folder}/blobs/{name}"
+    work.report.note(f"{path}: what was there before us is lost ({saved} is missing or changed): put it back yourself")
 
 
 def undo_folder(work: Work, operation: Undo) -> None:
@@ -163,6 +174,11 @@ def _keep_beside(work: Work, path: str, name: str) -> None:
         return
     beside = path + SAVED
     data = work.journal.blob(name)
+    if data is None:
+        saved = f"{work.journal.folder}/blobs/{name}"
+        lost = f"the version of the journal is lost ({saved} is missing or changed)"
+        work.report.note(f"{path} was edited since: left as it is, and {lost}")
+        return
     if work.system.read(beside) != data:
         work.system.write(beside, data, Meta(0o600, 0, 0, 0))
     work.report.note(f"{path} was edited since: left as it is, the version of the journal is in {beside}")

@@ -99,12 +99,10 @@ class Journal:
             self.system.write(path, data, PRIVATE)
         return name
 
-    def blob(self, name: str) -> bytes:
-        """A content that was kept. Raises `Failure` where somebody removed it."""
+    def blob(self, name: str) -> bytes | None:
+        """A content that was kept, or None where somebody removed or changed it."""
         data = self.system.read(f"{self.folder}/blobs/{name}")
-        if data is None or sha256(data) != name:
-            raise Failure(FAILED, f"{self.folder}/blobs/{name} is missing or changed: the file cannot be put back")
-        return data
+        return data if data is not None and sha256(data) == name else None
 
     def drop_blobs(self) -> None:
         """Remove the contents that no operation needs any more."""

@@ -12,7 +12,7 @@ from typing import Any
 from . import alive, files, guard, limits, lock, management, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
-from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal
+from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal, Undo
 from .request import ENGINE_ALIVE, FAILED, NEWER_SCHEMA, READ_BACK, Failure, Request
 from .stages import STAGES, UNDO, Stage
 from .steps import Report, Step, Work, undo_order
@@ -181,7 +181,7 @@ def _watched(run: Run, stage: Stage) -> Iterator[management.Management | None]:
     def undo() -> None:
         with lock.held(run.system, f"guard of {run.request.holder}"):
             again = Run(run.system, run.request, Journal.load(run.system, run.request.owner), Report())
-            _undo_all(again, stage.name)
+            _undo_all(again, stage.name, anyhow=True)
 
     with guard.armed(run.system, before, undo, limits.seconds(stage.name, desired)):
         yield before
@@ -236,11 +236,22 @@ def revert(run: Run, name: str) -> None:
         alive.refuse(run.system, run.node, f"the revert of {name}", stage.users(run.system) if stage else ())
         if stage and (held := stage.first(run.system, run.journal.stages)):
             raise Failure(ENGINE_ALIVE, *(f"{run.node}: {line}" for line in held))
-    with _watched(run, stage) if stage else nullcontext():
-        _undo_all(run, name)
+    with _watched(run, stage) if stage else nullcontext() as before:
+        try:
+            _undo_all(run, name)
+        except Failure as failure:
+            # The guard is told that we are done, so nobody else looks whether the node is lost.
+            if before is None or not before.lost(run.system):
+                raise
+            _undo_all(run, name, anyhow=True)
+            run.report.note(f"{name} was reverted at the second try; at the first: {failure}")
+        if before is not None and (lost := before.lost(run.system)):
+            lines = (f"{run.node}: {line}" for line in lost)
+            raise Failure(READ_BACK, *lines, f"{name} was reverted, and the management address stayed away")
 
 
-def _undo_all(run: Run, name: str) -> None:
+def _undo_all(run: Run, name: str, *, anyhow: bool = False) -> None:
+    """Undo what a stage did; the first operation that fails ends it, or `anyhow` does it after all others are done."""
     entry = run.journal.stages.get(name)
     if entry is None:
         return
@@ -248,13 +259,28 @@ def _undo_all(run: Run, name: str) -> None:
         entry.status = REVERTING
         run.journal.save()
         run.system.checkpoint(f"journal revert {name}")
+    failed: list[str] = []
     for operation in undo_order(entry.undo):
-        UNDO[operation["kind"]](run.work, operation)
+        if anyhow:
+            failed += _tried(run, operation)
+        else:
+            UNDO[operation["kind"]](run.work, operation)
+    if failed:
+        raise Failure(FAILED, *failed, f"the rest of {name} was undone, for the management address was away")
     del run.journal.stages[name]
     run.journal.generation += 1
     run.journal.save()
     run.journal.drop_blobs()
     run.report.did(f"{name}: reverted")
+
+
+def _tried(run: Run, operation: Undo) -> tuple[str, ...]:
+    """Why an operation could not be undone; nothing where it was."""
+    try:
+        UNDO[operation["kind"]](run.work, operation)
+    except Failure as failure:
+        return failure.lines
+    return ()
 
 
 def undo(run: Run) -> None:

@@ -17,6 +17,7 @@ from node.request import Failure, Request
 from node.run import Result
 from tests.node import meshmachine
 from tests.node.helpers import OWNER, ask, killed, refused, take
+from tests.node.machine import MANAGEMENT
 from tests.node.meshhelpers import OFF, STAGES, WANTED, forwarding, marks, meshed, planes
 from tests.node.meshhelpers import nic as functions
 from tests.node.meshmachine import BINARY, BINARY_TEXT, MeshMachine
@@ -316,6 +317,34 @@ def test_a_plan_with_another_mac_replaces_that_rule_and_no_other(mesh: MeshMachi
     for stage in ("markers", "forwarding"):
         ask(mesh, "revert", stage)
     assert mesh.flows == {}
+
+
+@pytest.mark.parametrize("refusals", [1, 9])
+def test_a_revert_that_failed_goes_on_where_the_node_is_lost(mesh: MeshMachine, refusals: int) -> None:
+    """The guard is told that the run is done, so what still stands would keep the address away for ever."""
+    ask(mesh, "revert", "markers")
+    address, left = mesh.links[MANAGEMENT]["addresses"], [Result(2, "", "bus is away")] * refusals
+
+    def tc(argv: list[str]) -> Result | None:
+        if "delete" not in argv or not left:
+            return None
+        mesh.links[MANAGEMENT]["addresses"] = []
+        return left.pop()
+
+    def ip(argv: list[str]) -> None:
+        if "del" in argv:
+            mesh.links[MANAGEMENT]["addresses"] = address
+
+    mesh.hooks |= {"tc": tc, "ip": ip}
+    if refusals == 1:
+        (note,) = ask(mesh, "revert", "forwarding")["notes"]
+        assert note.startswith("forwarding was reverted at the second try; at the first: ")
+        assert not any(mesh.flows.values())
+    else:
+        failure = str(refused(mesh, "revert", "forwarding"))
+        assert failure.count("bus is away") == 2
+        assert "the rest of forwarding was undone" in failure
+    assert mesh.links[MANAGEMENT]["addresses"] == address
 
 
 def test_what_others_put_there_since_is_left_and_told(mesh: MeshMachine) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from node import observe
-from node.digest import digest
+from node.digest import digest, sha256
 from node.plane import deviations, sysctl_path
 from node.run import Result
 from tests.node.helpers import OWNER, ask, plane, plane_off, refused, relay, take
@@ -121,6 +121,23 @@ def test_a_file_that_was_edited_since_stays_and_ours_lies_beside_it(machine: Mac
     assert machine.text(path) == "# edited"
     assert machine.read(path + ".spark-fabric-saved") == written
     assert any("was edited since" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_saved_version_that_is_gone_is_told_and_stops_nothing_else(machine: Machine, edited: bool) -> None:
+    path = sysctl_path(plane())
+    machine.put(path, "# mine\n", 0o640)
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    machine.drop("/var/lib/spark-fabric/lab/blobs/" + sha256(b"# mine\n"))
+    if edited:
+        machine.put(path, "# edited\n")
+    answer = ask(machine, "revert", "undo")
+    (note,) = (note for note in answer["notes"] if note.startswith(path))
+    assert ("the version of the journal is lost" if edited else "what was there before us is lost") in note
+    assert machine.text(path) == ("# edited" if edited else None)
+    assert not machine.exists("/var/lib/spark-fabric")
+    assert not machine.exists(plane()["file"])
 
 
 def test_an_edited_netplan_file_keeps_its_address_and_the_revert_ends(machine: Machine) -> None:
@@ -305,6 +322,21 @@ def test_the_stage_is_taken_back_when_the_management_address_stays_away(machine:
     assert ("activation failed" if fails else "198.18.0.11/24 is gone") in str(failure)
     assert "plane0 was taken back at once" in str(failure)
     assert not machine.exists(plane()["file"])
+
+
+def test_a_revert_that_loses_the_node_says_so(machine: Machine) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+
+    def down(argv: list[str]) -> Result | None:
+        if "reload" in argv:
+            machine.links[MANAGEMENT]["addresses"] = []
+        return None
+
+    machine.hooks = {"nmcli": down}
+    failure = refused(machine, "revert", "plane0")
+    assert "198.18.0.11/24 is gone" in str(failure)
+    assert "plane0 was reverted, and the management address stayed away" in str(failure)
 
 
 def test_ipv6_is_switched_on_again_where_it_was_on(machine: Machine) -> None:
