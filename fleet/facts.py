@@ -82,6 +82,7 @@ class Facts:
     images: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, Library] = field(default_factory=dict)  # by path: ours, and those that were asked for
     has_mesh: bool = False  # files of a mesh of ours are there, whatever the journal says
+    silent: frozenset[str] = frozenset()  # paths of libraries on a file system that does not answer
 
     def at(self, plane: int, socket: Socket) -> tuple[Hca, ...]:
         """The RDMA devices in the plane's PCI domain with the socket's function number; exactly one on a Spark."""
@@ -162,6 +163,7 @@ def parse(raw: Mapping[str, Any]) -> Facts:
             path: library.parse(path, file) for path, file in ((raw.get("nccl") or {}).get("files") or {}).items()
         },
         has_mesh=bool(markers.ours(dict(raw))),
+        silent=frozenset((raw.get("nccl") or {}).get("silent") or ()),
     )
 
 

@@ -82,7 +82,7 @@ class Libraries:
             if facts is None:
                 continue  # said already
             if choice is None:
-                yield from self._absent(node)
+                yield from self._absent(node, facts)
                 continue
             where = self._where(node, choice)
             yield from misfit(choice.library, where, facts.arch)
@@ -100,9 +100,17 @@ class Libraries:
                 "The ranks have to agree: copy one file to every node, or set nccl.library to a local file.",
             )
 
-    def _absent(self, node: Node) -> Iterator[Problem]:
+    def _absent(self, node: Node, facts: Facts) -> Iterator[Problem]:
         named = self.settings.library_on(node)
-        if named:  # else the local file is missing, which is said already
+        if named in facts.silent:
+            yield Problem(
+                "library-absent",
+                f"{node.name} {named}",
+                "is on a file system of the network that does not answer",
+                "the library, or a folder with it",
+                "See to its server, copy it to the node's own disk, or set nccl.library to a local file: that is sent.",
+            )
+        elif named:  # else the local file is missing, which is said already
             yield Problem(
                 "library-absent",
                 f"{node.name} {named}",

@@ -5,6 +5,7 @@ has to be made promiscuous or to join a group, and a port that is down is told a
 port (twins) hear what comes in by its wire, and each other; who is whose twin is for the reader to say.
 """
 
+import errno
 import json
 import select
 import socket
@@ -67,6 +68,7 @@ def _ports(system: System) -> list[Json]:
 def _listen(system: System, ports: dict[str, Json], run: str, node: str, seconds: float) -> None:
     """Announce on all ports and fill in their "heard", and "error" where a port could not take part."""
     channels: dict[int, tuple[socket.socket, Json, bytes]] = {}
+    spoke: set[str] = set()
     poll = select.poll()
     try:
         for port in ports.values():
@@ -82,8 +84,7 @@ def _listen(system: System, ports: dict[str, Json], run: str, node: str, seconds
         while now < end:
             if now >= due:
                 due += EVERY
-                for channel, port, frame in channels.values():
-                    _send(channel, port, frame)
+                spoke |= {port["netdev"] for channel, port, frame in channels.values() if _send(channel, port, frame)}
             for handle, _ in poll.poll(max(0.0, min(due, end) - now) * 1000):
                 channel, port, _ = channels[handle]
                 if not _receive(channel, port, run):
@@ -93,14 +94,20 @@ def _listen(system: System, ports: dict[str, Json], run: str, node: str, seconds
         for channel, _, _ in channels.values():
             channel.close()
     for port in ports.values():
+        if port["netdev"] not in spoke:
+            port["error"] = port["error"] or "its queue was full all the time: no announcement went out"
         port["heard"].sort(key=lambda who: (who["node"], who["netdev"]))
 
 
-def _send(channel: socket.socket, port: Json, frame: bytes) -> None:
+def _send(channel: socket.socket, port: Json, frame: bytes) -> bool:
+    """Announce a port; whether that went out. A full queue is no error of the port: the next one comes soon."""
     try:
         channel.send(frame)
     except OSError as error:
-        port["error"] = str(error)
+        if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
+            port["error"] = str(error)
+        return False
+    return True
 
 
 def _receive(channel: socket.socket, port: Json, run: str) -> bool:

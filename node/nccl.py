@@ -6,17 +6,21 @@ stops the engine first: all ranks need the same library, and a running one keeps
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from . import elf
 from .deviation import Deviation, of_journal
 from .digest import digest
 from .journal import folder
+from .platform import far
+from .run import TIMED_OUT
 from .sent import META, SENT, Place, Sent
 from .steps import Step
 from .system import System
 
 STAGE = "nccl"
+ANSWER = 3.0  # seconds for a file system of the network to answer
 THEIRS = "node"  # the source of a file that is on the node already
 NAMES = ("libnccl.so.2.30.7", "libnccl.so.2")
 """Names of the library in a folder; the first wins."""
@@ -35,11 +39,28 @@ def candidates(path: str) -> list[str]:
 
 
 def observe(system: System, stack: str | None, named: Iterable[str]) -> Json:
-    """What the files are that were sent for a stack, and those that somebody names; missing ones are left out."""
+    """What the files are that were sent for a stack, and those that somebody names; missing ones are left out.
+
+    "silent" are named paths on a file system of the network that does not answer: nobody knows what is there.
+    """
     own = f"{folder(stack)}/{STAGE}" if stack else ""
     sent = [f"{own}/{sha256}/{name}" for sha256 in system.names(own) for name in system.names(f"{own}/{sha256}")]
-    paths = dict.fromkeys([*sent, *(path for one in named for path in candidates(one))])
-    return {"files": {path: facts for path in paths if (facts := _facts(system, path)) is not None}}
+    asked = list(dict.fromkeys(path for one in named for path in candidates(one)))
+    silent = _silent(system, asked)
+    paths = dict.fromkeys(path for path in [*sent, *asked] if path not in silent)
+    files = {path: facts for path in paths if (facts := _facts(system, path)) is not None}
+    return {"files": files, "silent": silent}
+
+
+def _silent(system: System, paths: list[str]) -> list[str]:
+    """Paths at which a look would hang. Asked of another process, which can be ended; links may lead there as well.
+
+    It opens them: what is only asked for its size may be answered from memory.
+    """
+    if not paths or not far(system):
+        return []
+    looks = [partial(system.run, ["head", "-c", "1", "--", path], ANSWER) for path in paths]
+    return [path for path, look in zip(paths, system.parallel(looks), strict=True) if look.rc == TIMED_OUT]
 
 
 def _facts(system: System, path: str) -> Json | None:
@@ -56,16 +77,19 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
         entry = ((observed.get("journal") or {}).get("stages") or {}).get(STAGE)
         return [Deviation("nccl.on", STAGE, "is on", "it off", disruptive=True)] if entry else []
     found = of_journal(STAGE, digest(desired), observed, disruptive=True)
-    return found + _of_file(desired, ((observed.get("nccl") or {}).get("files") or {}).get(desired["path"]))
+    seen = observed.get("nccl") or {}
+    silent = desired["path"] in (seen.get("silent") or [])
+    return found + _of_file(desired, (seen.get("files") or {}).get(desired["path"]), silent=silent)
 
 
-def _of_file(desired: Json, file: Json | None) -> list[Deviation]:
+def _of_file(desired: Json, file: Json | None, *, silent: bool) -> list[Deviation]:
     path, wanted, theirs = desired["path"], desired["sha256"], desired["source"] == THEIRS
     if wanted is None:
         return []  # nobody has seen the file yet: a draft, or a plan without nodes
     short = f"the library {wanted[:12]}"
     if file is None:
-        return [Deviation("file.missing", path, "is missing", short, disruptive=True, foreign=theirs)]
+        gone = "is on a file system of the network that does not answer" if silent else "is missing"
+        return [Deviation("file.missing", path, gone, short, disruptive=True, foreign=theirs)]
     if file["sha256"] != wanted:
         seen = f"is {file['sha256'][:12]}"
         return [Deviation("file.content", path, seen, short, disruptive=True, foreign=theirs)]

@@ -75,9 +75,16 @@ def folders(system: System, named: Iterable[str]) -> Json:
 
     Null where it lies on a network: looking there may take for ever.
     """
+    mounted = far(system)
+    return {path: None if _under(path, mounted) else _folder(system, path) for path in named}
+
+
+def far(system: System) -> list[str]:
+    """Where file systems of the network are mounted: what is below such a place may never answer."""
     mounts = [line.split() for line in (system.text("/proc/self/mounts") or "").splitlines()]
-    far = [fields[1] for fields in mounts if len(fields) > 2 and fields[2].startswith(("nfs", "cifs", "ceph", "fuse."))]
-    return {path: None if _under(path, far) else _folder(system, path) for path in named}
+    return [
+        fields[1] for fields in mounts if len(fields) > 2 and fields[2].startswith(("nfs", "cifs", "ceph", "fuse."))
+    ]
 
 
 def _under(path: str, folders: list[str]) -> bool:

@@ -117,7 +117,8 @@ def clear(system: System, stack_folder: str) -> None:
             own = f"{stack_folder}/{what}/{digest}"
             if _DIGEST.fullmatch(digest) and system.is_folder(own):
                 for name in system.names(own):
-                    system.remove(f"{own}/{name}")
+                    if not system.is_folder(f"{own}/{name}"):  # none of ours has one
+                        system.remove(f"{own}/{name}")
                 _remove_folders(system, own)
 
 

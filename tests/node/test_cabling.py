@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -202,6 +204,41 @@ def test_ports_are_told_as_they_are_at_the_end(machine: Machine, monkeypatch: py
     late, gone = ports["enp1s0f0np0"], ports["enp1s0f1np1"]
     assert (late["up"], late["carrier"], late["heard"]) == (True, True, [])
     assert (gone["up"], gone["carrier"]) == (False, False)
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.ENOBUFS])
+@pytest.mark.parametrize("always", [False, True])
+def test_a_queue_that_is_full_for_a_moment_is_no_error(machine: Machine, code: int, always: bool) -> None:
+    sides = []
+
+    class Full:
+        """A socket whose queue is full at first, or always."""
+
+        def __init__(self) -> None:
+            self.left = 10**6 if always else 3
+            self.real, self.far = socket.socketpair()
+
+        def fileno(self) -> int:
+            return self.real.fileno()
+
+        def send(self, frame: bytes) -> int:
+            self.left -= 1
+            if self.left >= 0:
+                raise OSError(code, os.strerror(code))
+            return len(frame)
+
+        def close(self) -> None:
+            self.real.close()
+            self.far.close()
+
+    def frames(netdev: str, ethertype: int) -> Any:
+        sides.append(Full())
+        return sides[-1]
+
+    machine.frames = frames  # type: ignore[method-assign]
+    machine.clock = iter(time / 20 for time in range(1000)).__next__  # type: ignore[method-assign]
+    (port, *_) = cabling.cabling(machine, "spark1", {"run": "1", "seconds": 1})["ports"]
+    assert port["error"] == ("its queue was full all the time: no announcement went out" if always else "")
 
 
 def test_a_port_that_gives_no_socket_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

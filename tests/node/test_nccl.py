@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -12,6 +13,8 @@ from lab import library
 from node import elf, nccl, sent, stages
 from node.journal import HOME, Journal
 from node.request import BAD_REQUEST, ENGINE_ALIVE, FAILED, Failure
+from node.run import TIMED_OUT, Result
+from node.system import System
 from node.transaction import refuse_unknown
 from tests.node.helpers import OWNER, ask, killed, refused, take
 from tests.node.machine import Machine
@@ -155,6 +158,14 @@ def test_files_whose_journal_was_lost_are_removed_too(machine: Machine) -> None:
     assert machine.snapshot() == before
 
 
+def test_a_folder_among_files_whose_journal_was_lost_stays(tmp_path: Path) -> None:
+    own = tmp_path / f"{HOME}/lab/nccl/{'a' * 64}".lstrip("/")
+    (own / "theirs").mkdir(parents=True)
+    (own / nccl.NAME).write_bytes(PATCHED)
+    sent.clear(System(str(tmp_path)), f"{HOME}/lab")
+    assert [path.name for path in own.iterdir()] == ["theirs"]
+
+
 def test_a_library_that_is_there_already_is_taken_over(ours: Machine) -> None:
     install(ours)
     ours.drop(f"{HOME}/lab/journal.json")
@@ -232,7 +243,30 @@ def test_a_folder_and_a_rival_beside_the_file_are_looked_at(ours: Machine) -> No
             THEIRS: sha256(PATCHED),
             "/opt/nccl/libnccl.so.2": sha256(OTHER),
         }
-    assert nccl.observe(ours, "lab", ["/opt/other"]) == {"files": {}}
+    assert nccl.observe(ours, "lab", ["/opt/other"]) == {"files": {}, "silent": []}
+
+
+def test_a_library_on_a_network_that_does_not_answer_is_not_touched(
+    ours: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = "/opt/link/libnccl.so.2"  # leads there, which only a look would tell
+    ours.put(THEIRS, "x")
+    ours.put("/proc/self/mounts", "head:/x /models nfs4 rw 0 0\n")
+    dead = ("/models", "/opt/link")
+    ours.hooks["head"] = lambda argv: Result(TIMED_OUT if argv[-1].startswith(dead) else 1)
+    opened = ours.open_to_read
+
+    def open_to_read(path: str) -> BinaryIO | None:
+        assert not path.startswith(dead), f"{path} would hang"
+        return opened(path)
+
+    monkeypatch.setattr(ours, "open_to_read", open_to_read)
+    seen = nccl.observe(ours, "lab", [THEIRS, link, "/models/nccl"])
+    assert THEIRS in seen["files"]
+    assert {link, "/models/nccl", "/models/nccl/libnccl.so.2"} <= set(seen["silent"])
+    desired = {"state": "on", "source": "node", "sha256": "0" * 64, "path": link}
+    observed = {"nccl": seen}
+    assert "does not answer" in nccl.deviations(desired, observed)[-1].text()
 
 
 def test_what_is_seen_of_a_file_is_what_it_says_of_itself(ours: Machine) -> None:

@@ -192,6 +192,14 @@ def test_every_wrong_library_is_told_with_its_node() -> None:
     ]
 
 
+def test_a_library_on_a_network_that_does_not_answer_is_not_called_missing() -> None:
+    raw = observed.fleet(4)
+    raw["spark1"]["nccl"] = {"files": {}, "silent": [LIBRARY]}
+    (problem,) = problems(ring(), raw)
+    assert told([problem]) == [("library-absent", f"spark1 {LIBRARY}")]
+    assert "is on a file system of the network that does not answer" in problem.text()
+
+
 def test_a_local_library_is_held_against_the_machine_of_each_node() -> None:
     raw = observed.fleet(4)
     raw["spark4"]["arch"] = "x86_64"
