@@ -5,6 +5,7 @@ one line of JSON in which it is attached and managed. Its binary is the operator
 built and never downloaded.
 """
 
+import os
 from typing import Any
 
 from . import mesh, meshunits
@@ -220,4 +221,22 @@ def leftovers(observed: Json) -> list[Undo]:
         for one in observed["mesh"]["markers"]
         if one["busy"]
     ]
-    return [*found, {"kind": "boot", "key": f"boot:{meshunits.SERVICE}", "before": None, "ours": []}]
+    found.append({"kind": "boot", "key": f"boot:{meshunits.SERVICE}", "before": None, "ours": []})
+    return [*found, *_copy(observed["mesh"])]
+
+
+def _copy(seen: Json) -> list[Undo]:
+    """What undoes our copy of the marker binary, and its folders: beside a launcher of ours nobody else put it there.
+
+    What stayed would be refused by the next `up` with another binary, as one that is not ours.
+    """
+    files, binary = seen["files"], seen["binary"]
+    by_hand = any(path in files for path in meshunits.BY_HAND)
+    if by_hand or MARK not in (files.get(meshunits.LAUNCHER) or {}).get("text", ""):
+        return []
+    folders = (meshunits.HOME, os.path.dirname(meshunits.BINARY))
+    found: list[Undo] = [{"kind": "folder", "key": f"folder:{path}", "before": None, "ours": []} for path in folders]
+    if binary is not None:
+        key = f"file:{meshunits.BINARY}"
+        found.append({"kind": "file", "key": key, "before": None, "ours": [binary["sha256"]]})
+    return found

@@ -461,7 +461,10 @@ def test_the_same_files_of_somebody_else_are_adopted_and_stay(machine: MeshMachi
     assert settled(machine) == before
 
 
-def test_units_of_ours_without_a_journal_are_removed_when_the_mesh_is_off(mesh: MeshMachine) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_units_of_ours_without_a_journal_are_removed_when_the_mesh_is_off(mesh: MeshMachine, by_hand: bool) -> None:
+    if by_hand:
+        mesh.put(meshunits.BY_HAND[0], "of an older set-up")
     for name in [name for name in mesh.files if name.startswith("/var/lib/spark-fabric")]:
         mesh.drop(name)
     take(mesh)
@@ -469,6 +472,7 @@ def test_units_of_ours_without_a_journal_are_removed_when_the_mesh_is_off(mesh: 
     assert not [path for path in meshunits.PATHS if mesh.exists(path)]
     assert not [hca for hca, row in mesh.markers.items() if row["active"]]
     assert meshunits.SERVICE not in mesh.units
+    assert mesh.exists(meshunits.BINARY) == mesh.exists(meshunits.HOME) == by_hand  # what may be another's stays
 
 
 def test_our_markers_disturb_no_change_and_other_users_of_rdma_do(mesh: MeshMachine) -> None:
