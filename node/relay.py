@@ -70,7 +70,7 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
     """Everything in which a node's forwarding differs from the plan; empty where there is nothing to do."""
     if desired["state"] == "off":
         entry = ((observed.get("journal") or {}).get("stages") or {}).get(STAGE)
-        return [Deviation("relay.on", STAGE, "is on", "it off", disruptive=True)] if entry else []
+        return [Deviation("relay.on", STAGE, "is on", "it off", disruptive=True)] if entry else _leftover(observed)
     mark = digest(desired)
     found = of_journal(STAGE, mark, observed, disruptive=False)
     found += of_file(observed, STAGE, mark, UNIT_PATH, unit_text(desired), "0644")
@@ -87,6 +87,20 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
         if not unit.get(key):
             found.append(Deviation(f"relay.{key}", UNIT, f"is not {key}", key, disruptive=False))
     return found
+
+
+def _leftover(observed: Json) -> list[Deviation]:
+    if MARK not in (observed.get("relay_unit") or {}).get("text", ""):
+        return []
+    return [Deviation("file.leftover", UNIT_PATH, "is there", "no such file", disruptive=True)]
+
+
+def leftovers(observed: Json) -> list[Undo]:
+    """What undoes a relay of ours of which the journal was lost. Whether the kernel forwarded before is not known."""
+    marked = f"--comment {COMMENT} "
+    matches = [line.split(maxsplit=2)[2] for line in observed.get("forward_rules") or [] if marked in line]
+    keys = ["units:units", *(f"rule:{match}" for match in matches), f"unit:{UNIT}"]
+    return [{"kind": key.split(":")[0], "key": key.removeprefix("units:"), "before": None, "ours": []} for key in keys]
 
 
 def plan(desired: Json, observed: Json) -> list[Step]:

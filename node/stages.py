@@ -106,7 +106,9 @@ STAGES: dict[str, Stage] = {
         Stage("node", ("journal",), _node_deviations, _no_steps, _nothing),
         Stage("plane0", _PLANE, plane.deviations, plane.plan, validate_plane, True, _AFTER, lost=_load_again),
         Stage("plane1", _PLANE, plane.deviations, plane.plan, validate_plane, True, _AFTER, lost=_load_again),
-        Stage("relay", ("journal", "files", "forwarding"), relay.deviations, relay.plan, _nothing),
+        Stage(
+            "relay", ("journal", "files", "forwarding"), relay.deviations, relay.plan, _nothing, lost=relay.leftovers
+        ),
         Stage("nccl", ("journal", "nccl"), nccl.deviations, nccl.plan, nccl.validate),
         Stage(
             "nic",

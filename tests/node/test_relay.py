@@ -57,6 +57,17 @@ def test_forwarding_that_was_on_stays_on(machine: Machine) -> None:
     assert machine.text("/proc/sys/net/ipv4/ip_forward") == "1"
 
 
+def test_a_relay_whose_journal_was_lost_goes_when_it_is_off(machine: Machine) -> None:
+    take(machine)
+    before = machine.snapshot()
+    ask(machine, "apply", "relay", relay())
+    machine.drop("/var/lib/spark-fabric/lab/journal.json")
+    ask(machine, "apply", "relay", {"state": "off"})
+    own = ("/var/lib/spark-fabric", FORWARDING)  # whether the kernel forwarded before us is lost too
+    after = {path: value for path, value in machine.snapshot().items() if not path.startswith(own)}
+    assert after == {path: value for path, value in before.items() if not path.startswith(own)}
+
+
 def test_rules_lost_after_a_reboot_are_drift_and_come_back(machine: Machine) -> None:
     """F033"""
     take(machine)
