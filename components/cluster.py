@@ -16,7 +16,7 @@ from components.nccl import library_on
 from components.node import Node, NodeArgs
 from components.proof import Proof, ProofArgs
 from components.remote import ON_NODE, Owner, digest_only, on_nodes
-from fleet.drift import Drift, Group
+from fleet.drift import NEIGHBOURS, Drift, Group
 from fleet.expected import asked
 from fleet.on_node import Link
 from fleet.plan import Plan
@@ -105,7 +105,7 @@ class Cluster(pulumi.ComponentResource):
                 owner,
                 "verify",
                 plan.verify,
-                drift.fabric(),
+                drift.fabric(NEIGHBOURS),
                 [each.last for each in planes],
             ),
             self,

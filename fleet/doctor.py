@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.containers import ENGRAM
-from fleet.drift import StageDrift
+from fleet.drift import NEIGHBOURS, StageDrift
 from fleet.plan import STAGES
 from fleet.problems import Problem
 from fleet.profiles import WHOLE, Profile
@@ -102,8 +102,8 @@ def _stages(found: Survey) -> Iterator[Line]:
         yield Line(Word.NOTE, "drift", "this stack is on none of these nodes yet")
         return
     mine = [node for node in found.plan.nodes if node.name in found.seen.observed.keys() - found.others]
-    for stage in (*STAGES, "image"):
-        having = [node.name for node in mine if stage == "image" or stage in node.stages]
+    for stage in (*STAGES, NEIGHBOURS, "image"):
+        having = [node.name for node in mine if stage in (NEIGHBOURS, "image") or stage in node.stages]
         yield from (_drift(one) for name in having if (one := found.drift.stages.get((name, stage))))
         fine = [name for name in having if (name, stage) not in found.drift.stages]
         if fine:

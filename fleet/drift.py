@@ -15,7 +15,7 @@ from typing import Any
 from fleet.facts import parse
 from fleet.plan import NodePlan, Plan
 from fleet.verdicts import Verdict, row_of
-from node import forwarding, markers, nccl, nic, plane, relay
+from node import forwarding, markers, nccl, neighbours, nic, plane, relay
 from node.deviation import Deviation
 from node.digest import digest
 from node.mesh import STAGES as MESH
@@ -33,6 +33,9 @@ DEVIATIONS = {
 }
 PLANES = ("plane0", "plane1")
 FABRIC = (*PLANES, "relay")
+NEIGHBOURS = "neighbours"
+"""No stage: the check of the whole fabric puts them right, on all nodes at once."""
+
 BELOW = {
     "nic": PLANES,
     "forwarding": (*PLANES, "nic"),
@@ -82,9 +85,9 @@ class Drift:
         below = BELOW["mesh-verified"]
         return self._summary([found for found in self.stages.values() if found.disruptive and found.stage in below])
 
-    def fabric(self) -> str | None:
-        """What the checks of the whole fabric say when they are to be made once more."""
-        return self._summary([found for found in self.stages.values() if found.stage in FABRIC])
+    def fabric(self, *more: str) -> str | None:
+        """What the checks of the whole fabric say when they are to be made once more, by its stages and `more`."""
+        return self._summary([found for found in self.stages.values() if found.stage in (*FABRIC, *more)])
 
     def disruptive(self) -> str | None:
         """Why all engines must be stopped first; None where every repair can be made under them."""
@@ -115,6 +118,9 @@ def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
             found = of_stage(node, stage, seen, plan.settings.preflight.refuse)
             if found:
                 stages[node.name, stage] = found
+        wrong = of_neighbours(node, seen, plan.settings.preflight.refuse)
+        if wrong:
+            stages[node.name, NEIGHBOURS] = wrong
         gone = of_image(node, plan.settings.engine.image.ref, seen)
         if gone:
             stages[node.name, "image"] = gone
@@ -123,6 +129,8 @@ def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
 
 def deviations_of(node: NodePlan, stage: str, seen: Observed) -> list[Deviation]:
     """Everything in which a node differs from one stage's desired state, what is somebody else's included."""
+    if stage == NEIGHBOURS:
+        return neighbours.deviations((node.verify or {}).get("ports") or [], seen.get("neighbours") or [])
     look = DEVIATIONS.get(stage)
     return look(dict(node.stages[stage]), dict(seen)) if look else []
 
@@ -155,6 +163,16 @@ def of_stage(node: NodePlan, stage: str, seen: Observed, refuse: Collection[str]
     return StageDrift(node.name, stage, tuple(reasons), disruptive)
 
 
+def of_neighbours(node: NodePlan, seen: Observed, refuse: Collection[str] = ()) -> StageDrift | None:
+    """Neighbours that a node has entered with a wrong MAC; None where there are none.
+
+    Asking anew changes nothing that the node counts, so the time tells these from those before.
+    """
+    found = [one for one in deviations_of(node, NEIGHBOURS, seen) if one.code not in refuse]
+    when = f" (seen at {seen.get('time', 0):.0f})"
+    return StageDrift(node.name, NEIGHBOURS, tuple(one.text() + when for one in found), False) if found else None
+
+
 def of_image(node: NodePlan, ref: str, seen: Observed) -> StageDrift | None:
     """Whether the rank's image has gone, or the tag has moved; None where it is there or no node knows its id yet.
 
@@ -178,6 +196,13 @@ class Group:
     broken: str | None
     start: str
     reasons: tuple[str, ...] = ()  # what is broken about it, one by one
+
+
+def _replaced(node: NodePlan, container: Mapping[str, Any]) -> str:
+    """What to say of a container with our labels that is not the one which was started."""
+    planned, is_ = node.container.image_id if node.container else None, container.get("image_id") or ""
+    image = f" of image {is_[7:19]}, not {planned[7:19]}" if planned and is_ != planned else ""
+    return f"{container['name']} was made anew by somebody else{image}"
 
 
 def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Group:
@@ -210,8 +235,11 @@ def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Gr
         groups.add(labels.get("spark-fabric.group", ""))
         if labels.get("spark-fabric.rank") != str(node.rank):
             reasons.append(f"{node.name}: runs rank {labels.get('spark-fabric.rank')}, not {node.rank}")
-        if (seen.get("started") or {}).get("start") != starts[node.name]:
+        done = seen.get("started") or {}
+        if done.get("start") != starts[node.name]:
             reasons.append(f"rank {node.rank} ({node.name}): its start was never completed")
+        elif done.get("container") not in (None, running[0].get("id")):
+            reasons.append(f"rank {node.rank} ({node.name}): {_replaced(node, running[0])}")
     if len(set(starts.values())) > 1:
         reasons.append("the ranks are of different starts")
     if len(groups) > 1:

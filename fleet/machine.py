@@ -46,6 +46,15 @@ def network_manager(look: Look) -> Iterator[Problem]:
             yield Problem("nm-stopped", name, "NetworkManager does not run", "it, with the fabric's ports", hint)
 
 
+def netplan(look: Look) -> Iterator[Problem]:
+    """Files of others that netplan cannot read: no port that it configures would come up at the next boot."""
+    for name, observed in look.nodes:
+        said = observed.get("netplan_broken")
+        if said:
+            hint = f"On {name}: sudo netplan generate names the file and the line."
+            yield Problem("netplan-broken", f"{name} /etc/netplan", said, "files that netplan can read", hint)
+
+
 def clock(look: Look) -> Iterator[Problem]:
     """Clocks that certainly differ from the middle one, whatever the time that an answer took; ours has a vote."""
     spans = {name: span for name, span in look.seen.clocks.items() if name in look.seen.observed}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleet import containers, fits, levels, machine, membership, rates
-from fleet.drift import deviations_of
+from fleet.drift import NEIGHBOURS, deviations_of
 from fleet.look import Check, Look, Planned, PlannedCheck
 from fleet.mesh.live import left, marked
 from fleet.problems import Problem
@@ -26,6 +26,7 @@ BEFORE: tuple[Check, ...] = (
     membership.members,
     machine.tools,
     machine.network_manager,
+    machine.netplan,
     machine.clock,
     machine.disks,
     levels.bad,
@@ -48,7 +49,7 @@ def refused(look: Planned) -> Iterator[Problem]:
     """Deviations that no `up` repairs: what is somebody else's, and what the operator wants to be asked about."""
     refuse = look.settings.preflight.refuse
     for node, observed in look.ranks:
-        for stage in node.stages:
+        for stage in (*node.stages, NEIGHBOURS):
             for one in deviations_of(node, stage, observed):
                 row = row_of(one, stage)
                 if row is None:

@@ -146,6 +146,7 @@ DEVIATIONS: tuple[Row, ...] = (
     _in_place("link.extra-address", "the port has one more address"),
     _disruptive("link.local", "the port has not exactly one EUI-64 link-local address"),
     _in_place("link.arp", "the port answers or asks ARP for its twin"),
+    _in_place("link.neighbour", "a neighbour is entered with another port's MAC"),
     _disruptive("nm.profile", "NetworkManager does not hold the port with our profile"),
     _in_place("nm.rival", "another profile of NetworkManager starts on the port by itself"),
     _in_place("route.missing", "a route is missing, or leads elsewhere"),
@@ -242,6 +243,7 @@ CHECKS: tuple[Row, ...] = (
     _warning("level-differs", "all nodes have the same versions"),
     _note("level-unknown", "rings were reported at work with these versions"),
     _refused("nm-stopped", "NetworkManager runs"),
+    _refused("netplan-broken", "netplan can read its files"),
     # The ports
     _refused("port-missing", "each planned port is there"),
     _refused("port-mismatch", "named ports are there"),

@@ -50,14 +50,16 @@ def engines(run: Run) -> None:
 def _mark(run: Run, ours: list[dict[str, Any]]) -> None:
     """Write down that the state knows this rank's container: only then is a start of the group complete.
 
+    With its id, since one that somebody makes anew with the same labels has maybe another image or other variables.
     One that has ended already counts too: who waits for the engine tells that, with the log lines of all ranks.
     """
     start = str(run.request.desired.get("start"))
     if [container["labels"].get(START) for container in ours] != [start]:
         names = ", ".join(f"{c['name']} of start {c['labels'].get(START)}" for c in ours) or "none"
         raise Failure(FAILED, f"{run.node}: one container of start {start} is wanted, there is {names}")
+    mark = {"start": start, "container": ours[0]["id"]}
     run.system.make_folder(run.journal.folder, 0o700)
-    run.system.write(f"{run.journal.folder}/{MARK}", json.dumps({"start": start}).encode() + b"\n", PRIVATE)
+    run.system.write(f"{run.journal.folder}/{MARK}", json.dumps(mark).encode() + b"\n", PRIVATE)
 
 
 def _refuse_strangers(run: Run, containers: list[dict[str, Any]]) -> None:

@@ -6,11 +6,12 @@ profiles below /run, `nmcli connection reload` reads them, and only our own port
 
 import fnmatch
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .digest import sha256
-from .files import SAVED
+from .files import MARK, SAVED
 from .journal import Undo
 from .request import FAILED, Failure
 from .steps import Work
@@ -89,6 +90,23 @@ def generated(system: System, texts: dict[str, str]) -> dict[str, str]:
         }
 
 
+def broken(system: System, found: Mapping[str, Mapping[str, Any]], since: int) -> str | None:
+    """What netplan says to the files of others among `found`, None where they are valid.
+
+    A boot with such files brings up no port that is in them. It is not asked while nothing was changed after `since`
+    (ns since 1970), when all of them were valid.
+    """
+    texts = {path: file["text"] or "" for path, file in found.items() if MARK not in (file["text"] or "")}
+    metas = [system.meta(path) for path in (*FOLDERS, *texts)]
+    if not any(meta.mtime_ns > since for meta in metas if meta):
+        return None
+    try:
+        generated(system, texts)
+    except Failure as failure:
+        return failure.lines[0]
+    return None
+
+
 def check(system: System, before: dict[str, str], after: dict[str, str], netdevs: set[str]) -> list[str]:
     """What speaks against going from one set of files to another: all reasons, each a line.
 
@@ -96,7 +114,7 @@ def check(system: System, before: dict[str, str], after: dict[str, str], netdevs
     example, would move the management port to another manager.
     """
     try:
-        now = generated(system, before)
+        now = _now(system, before, after)
     except Failure as failure:
         return [f"the files that are there are not valid by themselves: {failure.lines[0]}"]
     try:
@@ -116,6 +134,14 @@ def check(system: System, before: dict[str, str], after: dict[str, str], netdevs
         if old != new:
             problems.append(f"{path} would change although it is not about our ports: name the renderer per stanza")
     return problems
+
+
+def _now(system: System, before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
+    """What netplan makes of the files as they are. One that is to be changed may be what is not valid: then without."""
+    try:
+        return generated(system, before)
+    except Failure:
+        return generated(system, {path: text for path, text in before.items() if after.get(path) == text})
 
 
 @dataclass(frozen=True)
@@ -202,4 +228,6 @@ def _others(path: str, text: str, netdevs: set[str]) -> str:
         return ""
     if not path.endswith((".rules", ".conf")):
         return "" if _concerns("", text, netdevs) else sha256(text.encode())
-    return "\n".join(line for line in text.splitlines() if line.strip() and not _concerns("", line, netdevs))
+    # A comment names the stanza, which NetworkManager calls by its profile's UUID and not by the port.
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    return "\n".join(line for line in lines if not _concerns("", line, netdevs))

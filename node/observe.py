@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from . import holders, journal, lock, mesh, nccl, netplan, nm, owner, platform, units
+from . import holders, journal, lock, mesh, nccl, neighbours, netplan, nm, owner, platform, units
 from .docker import connect
 from .request import Failure, Owner
 from .system import System
@@ -45,7 +45,9 @@ def observe(
         "links": lambda: _links(system),
         "hcas": lambda: {"hcas": _hcas(system)},
         "routes": lambda: {"routes": _routes(system)},
+        "neighbours": lambda: {"neighbours": neighbours.observe(system)},
         "netplan": lambda: {"netplan": netplan.files(system)},
+        "netplan-broken": lambda: {"netplan_broken": _netplan_broken(system, asking)},
         "nm": lambda: {"nm": nm.observe(system)},
         "nm-devices": lambda: {"nm": nm.observe_devices(system)},
         "files": lambda: {"files": _files(system)},
@@ -235,9 +237,16 @@ def _routes(system: System) -> list[Json]:
             "via": route.get("gateway"),
             "src": route.get("prefsrc"),
             "protocol": str(route.get("protocol", "")),
+            "metric": int(route.get("metric", 0)),
         }
         for route in json.loads(shown.out or "[]")
     ]
+
+
+def _netplan_broken(system: System, asking: Owner | None) -> str | None:
+    """The last change of the journal tells when the files were found valid."""
+    meta = system.meta(f"{journal.folder(asking.stack)}/journal.json") if asking else None
+    return netplan.broken(system, netplan.files(system), meta.mtime_ns if meta else 0)
 
 
 def _files(system: System) -> Json:

@@ -119,8 +119,9 @@ def _routes(port: Json, observed: Json) -> list[Deviation]:
     routes = observed.get("routes") or []
     found = []
     for wanted in port["routes"]:
-        seen = [route for route in routes if route["to"] == wanted["to"]]
-        if not any(route["netdev"] == netdev and route["via"] == wanted["via"] for route in seen):
+        seen = sorted((route for route in routes if route["to"] == wanted["to"]), key=lambda one: one.get("metric", 0))
+        # The kernel takes the first of them, whatever else is there.
+        if not any(route["netdev"] == netdev and route["via"] == wanted["via"] for route in seen[:1]):
             ways = ", ".join(f"via {route['via']} {route['netdev']}" for route in seen)
             text = f"route to {wanted['to']} is {ways or 'missing'}"
             found.append(Deviation("route.missing", netdev, text, f"via {wanted['via']}", disruptive=False))

@@ -1,11 +1,10 @@
 """Whether the fabric works from this node: every neighbour at full size, on the port where it should be."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import observe, plane
+from . import neighbours, observe, plane
 from .request import READ_BACK, Failure
 from .system import System
 
@@ -28,11 +27,12 @@ def problems(system: System, node: str, desired: Json) -> list[str]:
     observed = observe.observe(system, None, ("links", "hcas"))
     gid, index = bool(desired.get("gid", True)), desired.get("gid_index")
     found = [line for port in ports for line in _port(node, port, observed, gid=gid, index=index)]
+    neighbours.forget(system, _wrong(system, ports))  # first: other nodes are reached through this one
     pairs = [(port, peer) for port in ports for peer in port["peers"]]
     checks: list[Callable[[], list[str]]] = [partial(_peer, system, node, port, peer) for port, peer in pairs]
     checks += [partial(_far, system, node, far) for far in desired.get("far", [])]
     answers = [line for lines in system.parallel(checks) for line in lines]
-    return found + answers + _neighbours(system, node, pairs)
+    return found + answers + _neighbours(system, node, ports)
 
 
 def _where(node: str, port: Json) -> str:
@@ -97,15 +97,13 @@ def _far(system: System, node: str, far: Json) -> list[str]:
     return [f"{node}: {far['node']} {far['address']} does not answer: is forwarding on in the nodes between?"]
 
 
-def _neighbours(system: System, node: str, pairs: list[tuple[Json, Json]]) -> list[str]:
-    """RoCE takes its destination MAC from this table. A wrong entry may be older than the ARP settings: ask again."""
-    wrong = _wrong(system, pairs)
+def _neighbours(system: System, node: str, ports: list[Json]) -> list[str]:
+    """Entries that are wrong although everybody was just asked: a twin may have answered first, so ask once more."""
+    wrong = _wrong(system, ports)
     if wrong:
-        for port, peer, _ in wrong:
-            address = peer["address"].split("/")[0]
-            system.change(["ip", "neigh", "del", address, "dev", port["netdev"]], timeout=5)
+        neighbours.forget(system, wrong)
         system.parallel([partial(_peer, system, node, port, peer) for port, peer, _ in wrong])
-        wrong = _wrong(system, [(port, peer) for port, peer, _ in wrong])
+        wrong = _wrong(system, ports)
     return [
         f"{_where(node, port)}: {peer['address'].split('/')[0]} is at {seen}, but {peer['node']} {peer['netdev']} has "
         f"{peer['mac']}: wrong cable, or its twin answers"
@@ -113,12 +111,5 @@ def _neighbours(system: System, node: str, pairs: list[tuple[Json, Json]]) -> li
     ]
 
 
-def _wrong(system: System, pairs: list[tuple[Json, Json]]) -> list[tuple[Json, Json, str]]:
-    shown = system.run(["ip", "-j", "-4", "neigh", "show"], timeout=5)
-    table = {(n["dst"], n["dev"]): n.get("lladdr", "") for n in json.loads(shown.out or "[]")} if shown.ok else {}
-    found = []
-    for port, peer in pairs:
-        seen = table.get((peer["address"].split("/")[0], port["netdev"]), "")
-        if seen and peer.get("mac") and seen.lower() != peer["mac"].lower():
-            found.append((port, peer, seen))
-    return found
+def _wrong(system: System, ports: list[Json]) -> list[tuple[Json, Json, str]]:
+    return neighbours.wrong(ports, neighbours.observe(system))

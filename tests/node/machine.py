@@ -691,12 +691,15 @@ def _generated(files: list[tuple[str, str]]) -> dict[str, str]:
             merged = stanzas.setdefault(name, {})
             for key, value in stanza.items():
                 merged[key] = [*merged.get(key, []), *value] if isinstance(value, list) else value
-    made = {}
+    made: dict[str, str] = {}
+    rules = "/run/udev/rules.d/90-netplan.rules"
     for name, stanza in stanzas.items():
         netdev = (stanza.get("match") or {}).get("name", name)
         if stanza.get("renderer", renderer) != "NetworkManager":
             made[f"/run/systemd/network/10-netplan-{name}.network"] = f"[Match]\nName={netdev}\n"
             continue
+        rule = f'ENV{{ID_NET_NAME}}=="{netdev}", ENV{{NM_UNMANAGED}}="0"'
+        made[rules] = made.get(rules, "") + f"# netplan: network.ethernets.{name} (on an allow-list)\n{rule}\n"
         lines = ["[connection]", f"id=netplan-{name}", "type=ethernet", f"interface-name={netdev}"]
         lines += [f"uuid={_uuid(name)}", "[ethernet]", f"mtu={stanza.get('mtu', 0)}", "[ipv4]"]
         lines += [f"address{i}={a}" for i, a in enumerate(stanza.get("addresses") or [], 1)]

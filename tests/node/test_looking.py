@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from node import httpcall, netplan, nm, observe
+from node import httpcall, neighbours, netplan, nm, observe
 from node.docker import _plain
 from node.request import Failure
 from node.run import Result
@@ -93,9 +93,24 @@ def test_the_twin_in_the_neighbour_table_is_a_problem_with_both_macs(fabric: Mac
     assert PEER_MAC in found[0]
 
 
-def test_a_stale_neighbour_entry_is_asked_for_again(fabric: Machine) -> None:
+def test_a_wrong_neighbour_entry_goes_before_anybody_is_asked(fabric: Machine) -> None:
     fabric.neighbours[0]["lladdr"] = "02:5a:ab:00:02:16"
+    fabric.hooks["ping"] = lambda _: Result(1 if fabric.neighbours else 0)
     assert problems(fabric, "spark1", _desired()) == []
+
+
+def test_the_table_of_neighbours_is_looked_at_and_tells_who_is_entered_wrongly(fabric: Machine) -> None:
+    fabric.neighbours += [{"dst": "10.10.9.9", "dev": "enp1s0f0np0", "state": ["FAILED"]}]
+
+    def found() -> list[str]:
+        table = observe.observe(fabric, OWNER)["neighbours"]
+        return [one.text() for one in neighbours.deviations(_desired()["ports"], table)]
+
+    assert found() == []
+    fabric.neighbours[0]["lladdr"] = "02:5A:AB:00:02:16"
+    assert found() == [
+        f"enp1s0f0np0: 10.10.0.11 is at 02:5a:ab:00:02:16, plan wants {PEER_MAC} of spark2 enp1s0f1np1",
+    ]
 
 
 def test_a_missing_gid_is_a_problem(fabric: Machine) -> None:

@@ -210,7 +210,7 @@ def test_a_start_is_complete_once_its_container_is_there_even_if_it_has_ended(ma
     container["labels"] = {"spark-fabric.stack": OWNER.label(), "spark-fabric.start": "100"}
     machine.containers = [container]
     ask(machine, "engines", "engines", {"action": "mark", "start": "100"})
-    assert observe.observe(machine, OWNER)["started"] == {"start": "100"}
+    assert observe.observe(machine, OWNER)["started"] == {"start": "100", "container": "spark-fabric-lab-id"}
     assert "spark-fabric-lab of start 100" in str(
         refused(machine, "engines", "engines", {"action": "mark", "start": "2"})
     )

@@ -14,6 +14,7 @@ from tests.node.machine import FABRIC, MANAGEMENT, Machine
 pytestmark = pytest.mark.usefixtures("no_guard")
 
 PORTS = ("enp1s0f0np0", "enp1s0f1np1")
+UNREADABLE = "network: {ethernets: ["
 RIVAL = "/etc/NetworkManager/system-connections/lan.nmconnection"
 
 
@@ -490,6 +491,42 @@ def test_drift_is_repaired_with_the_least_that_is_needed(machine: Machine) -> No
     assert not any("up" in call for call in machine.calls)
     assert [call for call in machine.calls if "reapply" in call]
     assert machine.text("/proc/sys/net/ipv4/conf/enp1s0f1np1/arp_ignore") == "1"
+
+
+def test_a_route_that_goes_before_ours_is_drift_and_one_that_comes_after_it_is_none(machine: Machine) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    planned = next(route for route in machine.routes if route["protocol"] == "static")
+    planned["metric"] = 107
+    rival = {**planned, "gateway": "10.10.0.99", "protocol": "boot", "metric": 200}
+    machine.routes.append(rival)
+    assert deviations(plane(), observe.observe(machine, OWNER)) == []
+    del rival["metric"]  # as `ip route replace` makes one
+    (found,) = deviations(plane(), observe.observe(machine, OWNER))
+    assert found.code == "route.missing"
+    assert f"via 10.10.0.99 {planned['dev']}, via {planned['gateway']} {planned['dev']}" in found.seen
+
+
+def test_a_file_of_ours_that_netplan_cannot_read_any_more_is_repaired(machine: Machine) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    before = machine.text(plane()["file"])
+    machine.put(plane()["file"], f"# Written by spark-fabric\n{UNREADABLE}", 0o600)
+    assert observe.observe(machine, OWNER)["netplan_broken"] is None
+    ask(machine, "apply", "plane0", plane())
+    assert machine.text(plane()["file"]) == before
+
+
+def test_a_file_of_others_that_netplan_cannot_read_is_seen_when_it_is_new(machine: Machine) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    machine.calls.clear()
+    assert observe.observe(machine, OWNER)["netplan_broken"] is None
+    machine.put("/etc/netplan/70-theirs.yaml", UNREADABLE, 0o600)
+    assert "netplan refuses" in observe.observe(machine, OWNER)["netplan_broken"]
+    machine.drop("/etc/netplan/70-theirs.yaml")
+    assert observe.observe(machine, OWNER)["netplan_broken"] is None
+    assert machine.calls == []
 
 
 def test_drift_after_an_upgrade_is_repaired_without_writing_the_file_anew(machine: Machine) -> None:

@@ -139,6 +139,13 @@ def test_a_network_manager_that_does_not_run_is_told(raw: Raw) -> None:
     assert told(machine.network_manager(look(raw))) == [("nm-stopped", "spark4")]
 
 
+def test_a_netplan_file_that_cannot_be_read_is_told_with_netplans_words(raw: Raw) -> None:
+    raw["spark4"]["netplan_broken"] = "netplan refuses the result: /etc/netplan/70-x.yaml:1:2: Invalid YAML"
+    (found,) = machine.netplan(look(raw))
+    assert (found.code, found.path) == ("netplan-broken", "spark4 /etc/netplan")
+    assert "70-x.yaml:1:2" in found.seen
+
+
 @pytest.mark.parametrize(
     ("clocks", "wanted"),
     [

@@ -103,7 +103,7 @@ def test_a_whole_fleet_has_one_passing_line_for_each_check_stage_and_the_engine(
     wanted = [row.code for row in CHECKS if row.about is None or row.about in has]
     assert [line.code for line in told] == [
         *wanted,
-        *(f"drift {stage}" for stage in (*found.plan.nodes[0].stages, "image")),
+        *(f"drift {stage}" for stage in (*found.plan.nodes[0].stages, "neighbours", "image")),
         "engine",
     ]
     texts = {line.code: line.text for line in told}

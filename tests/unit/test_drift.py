@@ -231,6 +231,44 @@ def test_every_way_in_which_a_group_is_broken_is_told(plan: Plan) -> None:
     assert broken_with(plan, whole, started=None) == ("rank 1 (spark2): its start was never completed",)
 
 
+def test_a_container_that_somebody_made_anew_with_our_labels_breaks_the_group(plan: Plan) -> None:
+    raw = running(plan)
+    raw["spark2"]["docker"]["containers"][0] |= {"id": "new", "image_id": "sha256:" + "2" * 64}
+    assert of_group(plan, raw, "200").broken is None  # of a version that did not write down which one it was
+    raw["spark2"]["started"]["container"] = "new"
+    assert of_group(plan, raw, "200").broken is None
+    raw["spark2"]["started"]["container"] = "old"
+    made = "rank 1 (spark2): spark-fabric-test was made anew by somebody else"
+    assert of_group(plan, raw, "200").reasons == (f"{made} of image {'2' * 12}, not {'1' * 12}",)
+    raw["spark2"]["docker"]["containers"][0]["image_id"] = IMAGE
+    assert of_group(plan, raw, "200").reasons == (made,)
+
+
+def test_a_neighbour_that_is_entered_wrongly_is_put_right_by_the_check_of_the_fabric(
+    plan: Plan,
+    deviating: dict[str, list[Deviation]],
+) -> None:
+    assert not deviating
+    raw = journaled(plan)
+    node = plan.ranks[1]
+    assert node.verify
+    port = node.verify["ports"][0]
+    peer = port["peers"][0]
+    entry = {"address": peer["address"].split("/")[0], "netdev": port["netdev"], "mac": peer["mac"]}
+    raw["spark2"]["neighbours"] = [entry]
+    assert of_fleet(plan, raw).stages == {}
+    entry["mac"] = "02:00:00:00:00:01"
+    found = of_fleet(plan, raw)
+    assert list(found.stages) == [("spark2", drift.NEIGHBOURS)]
+    assert found.fabric() is None
+    assert found.disruptive() is None
+    assert f"spark2 neighbours: {port['netdev']}: {entry['address']} is at 02:00:00:00:00:01" in (
+        found.fabric(drift.NEIGHBOURS) or ""
+    )
+    refusing = planned(changed(switched(), {"preflight.refuse": ["link.neighbour"]}))
+    assert of_fleet(refusing, raw).stages.keys() - {("spark2", "image")} == set()
+
+
 def test_containers_of_others_do_not_count(plan: Plan) -> None:
     stranger = {"name": "x", "state": "running", "labels": {"spark-fabric.stack": "spark-fabric/other/default"}}
     assert broken_with(plan, container(plan, 1), stranger, {**stranger, "labels": {}}) == ()

@@ -82,7 +82,7 @@ def test_every_deviation_of_the_node_program_is_in_the_table_and_no_other() -> N
     assert {code for _, code, _ in deviations()} == {row.code for row in DEVIATIONS}
 
 
-STAGE_OF = {"plane": "plane0", "deviation": "plane0", "mesh": "nic"} | {
+STAGE_OF = {"plane": "plane0", "neighbours": "plane0", "deviation": "plane0", "mesh": "nic"} | {
     name: name for name in ("relay", "nccl", "nic", "forwarding", "markers")
 }
 
