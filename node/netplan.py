@@ -12,7 +12,7 @@ from typing import Any
 
 from .digest import sha256
 from .files import MARK, SAVED
-from .journal import Undo
+from .journal import APPLIED, Undo
 from .request import FAILED, Failure
 from .steps import Work
 from .system import Meta, System
@@ -163,11 +163,21 @@ class Load:
         return []
 
     def do(self, work: Work) -> None:
+        _complete(work)
         load(work.system)
         work.report.did("netplan: profiles generated and loaded")
 
     def describe(self) -> dict[str, Any]:
         return {"load": list(self.netdevs)}
+
+
+def _complete(work: Work) -> None:
+    """Put back our files of other stages: NetworkManager would take down the ports of one that is gone or broken."""
+    for entry in work.journal.stages.values():
+        for path, digest in entry.written.items() if entry.status == APPLIED else ():
+            if path.startswith("/etc/netplan/") and sha256(work.system.read(path) or b"") != digest:
+                work.system.write(path, work.journal.blob(digest), Meta(0o600, 0, 0, 0))
+                work.report.did(f"{path}: written, since all files are loaded at once")
 
 
 def load(system: System) -> None:

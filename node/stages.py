@@ -84,8 +84,10 @@ def validate_plane(system: System, desired: Json, observed: Json) -> list[str]:
     if not (observed.get("nm") or {}).get("running"):
         problems.append("NetworkManager does not run; the fabric ports are in its hands (renderer: NetworkManager)")
     before, after = plane.netplan_texts(desired, observed)
-    # The other plane's ports are ours too: where somebody removed its file, that plane's own stage puts it back.
+    # The other plane is ours too: where somebody removed its file or broke it, that plane's own stage puts it back.
     held = [stage["desired"] for stage in ((observed.get("journal") or {}).get("stages") or {}).values()]
+    others = {one["file"]: one["text"] for one in held if "text" in one and one["file"] != desired["file"]}
+    after |= {path: text for path, text in others.items() if path in before}
     netdevs = {port["netdev"] for stage in (desired, *held) for port in stage.get("ports", [])}
     return problems + netplan.check(system, before, after, netdevs)
 

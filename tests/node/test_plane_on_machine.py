@@ -510,11 +510,30 @@ def test_a_route_that_goes_before_ours_is_drift_and_one_that_comes_after_it_is_n
 def test_a_file_of_ours_that_netplan_cannot_read_any_more_is_repaired(machine: Machine) -> None:
     take(machine)
     ask(machine, "apply", "plane0", plane())
+    ask(machine, "apply", "plane1", plane(1))
     before = machine.text(plane()["file"])
     machine.put(plane()["file"], f"# Written by spark-fabric\n{UNREADABLE}", 0o600)
+    assert ask(machine, "check", "plane1", plane(1))["ok"]
     assert observe.observe(machine, OWNER)["netplan_broken"] is None
     ask(machine, "apply", "plane0", plane())
     assert machine.text(plane()["file"]) == before
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_the_repair_of_one_plane_leaves_the_other_up_whose_file_is_damaged_too(machine: Machine, broken: bool) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    ask(machine, "apply", "plane1", plane(1))
+    active, text = dict(machine.active), machine.text(plane(1)["file"])
+    machine.drop(plane(0)["file"])
+    machine.drop(plane(1)["file"])
+    if broken:
+        machine.put(plane(1)["file"], UNREADABLE, 0o600)
+    answer = ask(machine, "apply", "plane0", plane())
+    assert machine.active == active
+    assert machine.text(plane(1)["file"]) == text
+    assert f"{plane(1)['file']}: written, since all files are loaded at once" in answer["changed"]
+    assert ask(machine, "apply", "plane1", plane(1))["changed"] == []
 
 
 def test_a_file_of_others_that_netplan_cannot_read_is_seen_when_it_is_new(machine: Machine) -> None:
