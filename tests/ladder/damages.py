@@ -10,7 +10,7 @@ and a marker that is stopped: test_mesh.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 STACK = "damage"
 CONTAINER = f"spark-fabric-{STACK}"
@@ -26,6 +26,8 @@ THEIRS, BROKEN = "/etc/netplan/60-theirs.yaml", "/etc/netplan/70-theirs.yaml"
 OWNER = "/var/lib/spark-fabric/owner.json"
 FULL = "/run/full"
 SMALL = "mtu 1500"
+PORT = "/sys/class/infiniband/roceP2p1s0f0/ports/1"
+NO_GID = ":".join(["0000"] * 8)
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class Told:
 class Damage:
     """One kind of damage on one node.
 
-    `harm` is done on the node as root. `stage` is the one that repairs it, "" where no stage does; `told` is all that
-    is said of it, where `also` is what another node says. `undo` takes it away where no `up` does.
+    `harm` is done on the node as root, "" where it is done otherwise. `stage` is the one that repairs it, "" where no
+    stage does; `told` is all that is said of the node, `also` what is said of others or of none. `undo` takes it away
+    where no `up` does.
     """
 
     name: str
@@ -64,13 +67,12 @@ class Damage:
 
 @dataclass(frozen=True)
 class Engine:
-    """Damage of one rank's container: `reason` is what is said of the whole group."""
+    """Damage of one rank's container: `reasons` are what is said of the whole group."""
 
     name: str
     node: str
     harm: str
-    reason: str
-    undo: str = field(default="", kw_only=True)
+    reasons: tuple[str, ...]
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -218,10 +220,10 @@ WARNED = (
         "clock an hour ahead",  # of the node program: all nodes have the clock of the machine that simulates them
         "spark3",
         "cat >/usr/local/sbin/python3 <<'END'\n#!/bin/bash\n"
-        'exec /usr/bin/python3 "$1" "$2" "import time;now=time.time;time.time=lambda:now()+3600;$3" "${@:4}"\n'
+        'exec /usr/bin/python3 "$1" "$2" "import time;now=time.time;time.time=lambda:now()+3605;$3" "${@:4}"\n'
         "END\nchmod 755 /usr/local/sbin/python3",
         "",
-        (Told("clock", "", "its clock is 3600 s ahead"),),
+        (Told("clock", "", "its clock is 360"),),
         undo="rm /usr/local/sbin/python3",
     ),
 )
@@ -254,6 +256,26 @@ REFUSED = (
         undo=f"umount /var/lib/spark-fabric {FULL} && rmdir {FULL}",
     ),
     Damage(
+        "image tag moved",
+        "spark4",
+        "docker tag spark-engine:sim spark-engine:kept && docker tag spark-engine:stock spark-engine:sim",
+        "",
+        (),
+        undo="docker tag spark-engine:kept spark-engine:sim && docker rmi spark-engine:kept",
+        also=(
+            ("", Told("image-ids", "spark-fabric:engine.image", "spark-engine:sim is not the same image everywhere")),
+        ),
+    ),
+    Damage(
+        "GID at index 4",
+        "spark4",
+        f"cd {PORT} && cat gids/3 >gids/4 && cat gid_attrs/types/3 >gid_attrs/types/4 && "
+        f"cat gid_attrs/ndevs/3 >gid_attrs/ndevs/4 && echo {NO_GID} | tee gids/2 gids/3",
+        "",
+        (Told("gid-not-common", "", ""),),
+        undo=f"cd {PORT} && cat gids/4 | tee gids/2 gids/3 && echo {NO_GID} >gids/4",
+    ),
+    Damage(
         "docker down",
         "spark1",
         "systemctl stop docker.socket docker",
@@ -263,6 +285,30 @@ REFUSED = (
     ),
 )
 """In the way of any change, until it is taken away."""
+
+PORTS = f"({F0}, {F0B})", f"({F1}, {F1B})"
+CABLES = (
+    Damage(
+        "two cables swapped",
+        "spark1",
+        "",
+        "",
+        (),
+        also=(
+            ("", Told("cable-wrong", "cable 0", "is not there: spark1 f0 leads to spark3 f0, spark2 f1 leads to ")),
+            ("", Told("cable-wrong", "cable 2", "is not there: spark3 f0 leads to spark1 f0, spark4 f1 leads to ")),
+        ),
+    ),
+    Damage(
+        "cable pulled",
+        "spark2",
+        "",
+        "",
+        (Told("port-no-carrier", f"f0 {PORTS[0]}", "has no carrier"),),
+        also=(("spark3", Told("port-no-carrier", f"f1 {PORTS[1]}", "has no carrier")),),
+    ),
+)
+"""Done with the lab's own hands, beside what is refused."""
 
 CLAIM = Damage(
     "claim of another stack",
@@ -321,13 +367,6 @@ DISRUPTIVE = (
         (Told("link.mtu", F1B, "MTU is 1500"),),
     ),
     Damage(
-        "link-local address removed",
-        "spark2",
-        f"ip -6 address flush dev {F0B} scope link",
-        "plane1",
-        (Told("link.local", F0B, "link-local is none"),),
-    ),
-    Damage(
         "port down",
         "spark4",
         f"ip link set {F0} down",
@@ -350,24 +389,24 @@ def anew(arguments: str, labels: str = "cat") -> str:
 
 
 ENGINES = (
-    Engine("rank that ended with docker", "spark1", "", f"rank 0 (spark1): {CONTAINER} exited"),
+    Engine("rank that ended with docker", "spark1", "", (f"rank 0 (spark1): {CONTAINER} exited",)),
     Engine(
         "other env",
         "spark2",
         anew("-e NCCL_IB_DISABLE=1 spark-engine:sim"),
-        f"rank 1 (spark2): {CONTAINER} was made anew by somebody else",
+        (f"rank 1 (spark2): {CONTAINER} was made anew by somebody else",),
     ),
     Engine(
         "other image",
         "spark3",
         anew("spark-engine:stock"),
-        f"rank 2 (spark3): {CONTAINER} was made anew by somebody else of image ",
+        (f"rank 2 (spark3): {CONTAINER} was made anew by somebody else of image ",),
     ),
     Engine(
         "other generation",
         "spark4",
         anew("spark-engine:sim", labels=r"sed 's/\(spark-fabric.group=\)\w*/\1other/'"),
-        "the ranks are of different groups",
+        (f"rank 3 (spark4): {CONTAINER} was made anew by somebody else", "the ranks are of different groups"),
     ),
 )
 

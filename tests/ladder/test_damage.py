@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +23,9 @@ from lab.snapshot import Snapshot, diff
 
 from . import damages
 from .conftest import NewRig
-from .damages import CLAIM, DISRUPTIVE, ENGINES, IN_PLACE, REFUSED, STACK, WARNED, Damage, Engine
+from .damages import CABLES, CLAIM, DISRUPTIVE, ENGINES, IN_PLACE, REFUSED, STACK, WARNED, Damage, Engine, Told
 from .operations import Key, logged_up
-from .rig import Rig, Unexpected
+from .rig import Rig, Run, Unexpected
 from .witness import Record, Witness, watching
 
 DRIFT = sorted({row.code for row in DEVIATIONS if row.is_drift})
@@ -57,7 +57,7 @@ class Look:
         assert strange == []
 
 
-def _is(line: Line, node: str, told: damages.Told) -> bool:
+def _is(line: Line, node: str, told: Told) -> bool:
     return line[:3] == (told.code, node, told.subject) and line[3].startswith(told.seen)
 
 
@@ -75,18 +75,27 @@ class Round:
     empty: str  # "" where the next preview finds nothing to do, else what it said
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """What was said of damage that is in the way, by the doctor and by an `up`."""
+
+    look: Look
+    run: Run
+
+
 @dataclass
 class Fleet:
     """A stack that is up, and the nodes' own record."""
 
     rig: Rig
     witness: Witness
+    before: dict[str, Snapshot]  # how the nodes are while all is well
 
     def harm(self, table: Iterable[Damage | Engine]) -> None:
         """Do all damages, side by side on the nodes."""
         self._everywhere([(one.node, one.harm) for one in table])
 
-    def undo(self, table: Iterable[Damage | Engine]) -> None:
+    def undo(self, table: Iterable[Damage]) -> None:
         """Take away what no `up` does, the last first."""
         self._everywhere([(one.node, one.undo) for one in reversed([*table])])
 
@@ -125,7 +134,24 @@ class Fleet:
         kinds = {("replace" if "replace" in step["op"] else step["op"], name) for name, step in names.items()}
         return kinds, texts
 
-    def round(self, table: Iterable[Damage | Engine], settled: Any = None) -> Round:
+    def refusal(self) -> Refusal:
+        """Look at a fleet that is damaged already, and try an `up`, which has to change nothing."""
+        since, engines = time.time_ns(), self.rig.engines()
+        look = self.look(refuse=False)
+        run = self.rig.up(ok=False)
+        record = self.witness.record(since)
+        assert self.rig.engines() == engines
+        assert record.calls == []
+        return Refusal(look, run)
+
+    def settled(self) -> bool:
+        """Whether every port of the fabric is up or given up."""
+        shown = self.rig.lab.everywhere("nmcli -t -f DEVICE,STATE device")
+        rows = [line.split(":") for text in shown.values() for line in text.splitlines()]
+        states = {state for port, state in rows if port.startswith(("enp", "enP2"))}
+        return states <= {"connected", "unavailable"}
+
+    def round(self, table: Iterable[Damage | Engine], settled: Callable[[], bool] | None = None) -> Round:
         """Damage, look, preview, repair, and look whether all is as before."""
         lab, rig = self.rig.lab, self.rig
         before = self.before
@@ -143,10 +169,9 @@ class Fleet:
         except Unexpected as error:
             empty = str(error)
         after = lab.snapshots(like=before)
-        left = [f"{name} {line}" for name in before for line in diff(before[name], after[name]) if OWN not in line]
+        changed = {name: diff(before[name], after[name]) for name in before}
+        left = [f"{name} {line}" for name, lines in changed.items() for line in lines if OWN not in line]
         return Round(look, reasons, planned, done.kinds, record, since, left, empty)
-
-    before: dict[str, Snapshot] = None  # type: ignore[assignment]
 
 
 def reason_of(damage: Damage, reasons: dict[str, str]) -> str:
@@ -169,15 +194,25 @@ def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
     with watching(ring_lab) as witness:
         try:
             rig.up()
-            found = Fleet(rig, witness)
-            found.before = ring_lab.snapshots()
-            yield found
+            yield Fleet(rig, witness, ring_lab.snapshots())
         finally:
             rig.destroy()
     rig.assert_empty()
     for node, command in damages.AFTERWARDS:
         ring_lab.run(node, command)
     rig.assert_as(fresh)
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_whole_fleet_and_writes_nothing(fleet: Fleet) -> None:
+    since = time.time_ns()
+    run = fleet.rig.fleet("doctor")
+    words = {line.split()[0] for line in run.out.splitlines()[:-2]}
+    assert words == {"PASS", "NOTE"}, run
+    run.says("4 ranks run as one group", *(f"drift {stage}" for stage in ("plane0", "plane1", "relay", "nccl")))
+    assert fleet.look(refuse=False) == fleet.look() == Look([], [], 0)
+    record, after = fleet.witness.record(since), fleet.rig.lab.snapshots(like=fleet.before)
+    assert (record.calls, record.changes) == ([], [])
+    assert [line for name in after for line in diff(fleet.before[name], after[name], times=True)] == []
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +236,132 @@ def test_what_no_engine_feels_is_repaired_under_it_and_nothing_else_is_touched(i
     assert in_place.record.naming("kernel link") == []
     assert in_place.empty == ""
     assert [line for line in in_place.left if damages.PROFILE not in line] == []
+
+
+@pytest.fixture(scope="module")
+def warned(fleet: Fleet) -> Iterator[tuple[Look, Run]]:
+    """What is told, and the preview beside it."""
+    fleet.harm(WARNED)
+    try:
+        yield fleet.look(refuse=False), fleet.rig.unchanged()
+    finally:
+        fleet.undo(WARNED)
+
+
+@pytest.mark.parametrize("damage", WARNED, ids=str)
+def test_what_is_only_strange_is_told_and_changes_nothing(warned: tuple[Look, Run], damage: Damage) -> None:
+    look, preview = warned
+    look.found(damage)
+    assert look.exit == 0
+    preview.says(*(f"{damage.node}: {told.seen}" for told in damage.told))
+
+
+def test_what_is_only_strange_is_all_that_is_told(warned: tuple[Look, Run]) -> None:
+    warned[0].nothing_but(WARNED)
+
+
+def test_a_claim_of_another_stack_is_refused(fleet: Fleet) -> None:
+    fleet.harm([CLAIM])
+    try:
+        found = fleet.refusal()
+    finally:
+        fleet.undo([CLAIM])
+    found.look.found(CLAIM)
+    found.look.nothing_but([CLAIM])
+    found.run.says("1 problem(s); nothing was changed", f"spark2: {CLAIM.told[0].seen}")
+    fleet.rig.unchanged()
+
+
+@pytest.fixture(scope="module")
+def refused(fleet: Fleet) -> Refusal:
+    """What is in the way, cables included; afterwards all of it is taken away but what a stop of docker has ended."""
+    lab = fleet.rig.lab
+    fleet.harm(REFUSED)
+    try:
+        lab.pull("2-3")
+        lab.plug("spark1:f0", "spark3:f0")
+        lab.plug("spark2:f1", "spark4:f1")
+        assert wait_for(lambda: given_up(lab, PULLED), 30, every=0.5)
+        found = fleet.refusal()
+    finally:
+        for cable in ("1-2", "2-3", "3-4"):
+            lab.plug(cable)
+        fleet.undo(REFUSED)
+    assert wait_for(fleet.settled, 30, every=0.5)
+    return found
+
+
+@pytest.mark.parametrize("damage", [*REFUSED, *CABLES], ids=str)
+def test_what_is_in_the_way_is_named_and_refused(refused: Refusal, damage: Damage) -> None:
+    refused.look.found(damage)
+    refused.run.says(*(told.seen for _, told in damage.lines))
+
+
+def test_what_is_in_the_way_is_all_that_is_told(refused: Refusal) -> None:
+    refused.look.nothing_but([*REFUSED, *CABLES])
+    lines = sum(len(damage.lines) for damage in (*REFUSED, *CABLES))
+    refused.run.says(f"{lines} problem(s); nothing was changed")
+
+
+@pytest.fixture(scope="module")
+def disruptive(fleet: Fleet, refused: Refusal) -> Round:
+    """What is repaired while no engine runs, after what was refused."""
+    return fleet.round([*DISRUPTIVE, *ENGINES], lambda: given_up(fleet.rig.lab, DOWN))
+
+
+DOWN = (("spark4", damages.F0), ("spark1", damages.F1))
+PULLED = (("spark2", damages.F0), ("spark2", damages.F0B), ("spark3", damages.F1), ("spark3", damages.F1B))
+
+
+def given_up(lab: api.Handle, ports: Iterable[tuple[str, str]]) -> bool:
+    """Whether NetworkManager has given up these ports without a carrier, which it does after some seconds."""
+    return all(
+        "unavailable" in lab.run(node, f"nmcli -g GENERAL.STATE device show {port}").stdout for node, port in ports
+    )
+
+
+@pytest.mark.parametrize("damage", DISRUPTIVE, ids=str)
+def test_what_an_engine_would_feel_is_named_at_the_resource_that_repairs_it(disruptive: Round, damage: Damage) -> None:
+    disruptive.look.found(damage)
+    assert f"{damage.told[0].subject}: {damage.told[0].seen}" in reason_of(damage, disruptive.reasons)
+
+
+@pytest.mark.parametrize("damage", ENGINES, ids=str)
+def test_a_rank_that_is_not_the_one_that_was_started_is_named(disruptive: Round, damage: Engine) -> None:
+    for reason in damage.reasons:
+        assert [line for line in disruptive.look.engine if line.startswith(reason)], disruptive.look.engine
+
+
+def test_what_an_engine_would_feel_is_repaired_without_one_and_nothing_else_is_touched(
+    fleet: Fleet, disruptive: Round
+) -> None:
+    disruptive.look.nothing_but(DISRUPTIVE)
+    assert len(disruptive.look.engine) == sum(len(damage.reasons) for damage in ENGINES)
+    engines = {("replace", f"{node}-engine") for node in fleet.rig.lab.names}
+    assert disruptive.planned == disruptive.done
+    assert disruptive.done == updates(DISRUPTIVE) | GROUP | engines | {("replace", "standstill")}
+    disruptive.record.assert_disruption_without_engine()
+    assert disruptive.empty == ""
+    assert [line for line in disruptive.left if damages.PROFILE not in line] == []
+    fleet.rig.assert_one_group()
+    fleet.rig.assert_served()
+
+
+def test_a_node_without_power_is_named_and_the_drift_of_the_others_is_told(fleet: Fleet) -> None:
+    lab, rig = fleet.rig.lab, fleet.rig
+    lab.run("spark2", "ip route del 10.10.2.0/24")
+    lab.kill("spark4")
+    try:
+        run = rig.fleet("doctor", "--json", ok=None)
+        preview = rig.pulumi("preview", ok=False)
+        look = fleet.look()
+    finally:
+        lab.boot("spark4")
+    said = json.loads(run.out)
+    assert (run.code, said["exit"], said["result"]) == (3, 3, "fail")
+    assert said["nodes"] == {"spark1": True, "spark2": True, "spark3": True, "spark4": False}
+    failed = [line for line in said["lines"] if line["word"] == "fail"]
+    assert {line["node"]: line["code"] for line in failed} == {"spark4": "unreachable", "spark2": "drift plane0"}
+    drift = f"spark2 plane0: {damages.F0}: route to 10.10.2.0/24 is missing, plan wants via 10.10.1.11"
+    preview.says("1 problem(s); nothing was changed", "spark4 (spark@", drift)
+    assert [line[:2] for line in look.lines] == [("unreachable", "spark4"), ("route.missing", "spark2")]
