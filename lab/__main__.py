@@ -52,8 +52,8 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("cable", help="pull a cable, or plug one in")
     command.add_argument("action", choices=("pull", "plug"))
     command.add_argument("ends", nargs="+", metavar="cable", help="2-3, 2-switch, or ports: spark1:f0 [spark3:f1]")
-    command = commands.add_parser("node", help="cut a node's power, or boot it")
-    command.add_argument("action", choices=("kill", "boot"))
+    command = commands.add_parser("node", help="cut a node's power, boot it, or replace its card while it is off")
+    command.add_argument("action", choices=("kill", "boot", "replace-card"))
     command.add_argument("node")
 
     _add_card_commands(commands.add_parser)
@@ -204,6 +204,8 @@ def change(lab: Lab, options: argparse.Namespace) -> None:
             lifecycle.reset(lab, options.node, options.new_host_key)
         case "cable":
             lifecycle.set_cable(lab, options.ends, options.action == "plug")
+        case "node" if options.action == "replace-card":
+            lifecycle.replace_card(lab, options.node)
         case "node":
             lifecycle.set_power(lab, options.node, options.action == "boot")
 

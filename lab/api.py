@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .trace import Call, Event
 
+When = Literal["before", "after"]  # a call happens: where it is stopped
 SCOPE = PACKAGE / "snapshot-scope.txt"
 SETTLING = 15  # looks, a second apart, until a node counts as at rest whatever it does
 
@@ -122,6 +123,11 @@ class Handle:
         with lifecycle.working(self.lab):
             lifecycle.set_power(self.lab, node, on=True)
 
+    def replace_card(self, node: str, card: int | None = None) -> None:
+        """Give a node that is off its next network card, or an earlier one (0: the first); a LabError if it is on."""
+        with lifecycle.working(self.lab):
+            lifecycle.replace_card(self.lab, node, card)
+
     def reset(self, node: str | None = None, new_host_key: bool = False) -> None:
         """A fresh disk and machine id for one node, or all; it runs afterwards if it ran before."""
         with lifecycle.working(self.lab):
@@ -202,7 +208,7 @@ class Handle:
         self.everywhere(f": > {trace.FILE}")
 
     @contextlib.contextmanager
-    def stopped_at(self, node: str, point: str, when: Literal["before", "after"] = "before") -> Iterator[BreakPoint]:
+    def stopped_at(self, node: str, point: str, when: When = "before") -> Iterator[BreakPoint]:
         """Stop the next call of `TOOL-VERB` (netplan-apply, ip-addr-add, docker-start, …); it goes on at the end.
 
         A call that is stopped `before` never happens if its caller is gone by then. The points docker-start and

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from . import cabling, cgroups, daemons, debian, host, keys, network, registry
 from . import node as nodes
-from .model import DEFAULT_NAME, NETWORKS, Lab, Node, State
+from .cabling import FUNCTIONS
+from .model import DEFAULT_NAME, MAX_CARDS, NETWORKS, Lab, Node, State
 from .registry import Claim
 from .shell import LabError, say, wait_for
 
@@ -174,6 +175,22 @@ def set_power(lab: Lab, name: str, on: bool) -> None:
         boot(lab, [node])
     else:
         nodes.power_off(lab, node)
+
+
+def replace_card(lab: Lab, name: str, card: int | None = None) -> None:
+    """Give a node that is off another network card: the same functions at the same places, with other MACs.
+
+    `card`: the one with that number, 0 for the first; by default the next one.
+    """
+    node, state = lab.node(name), lab.state
+    if daemons.pid(lab, node.name):
+        raise LabError(f"{node.name} is on; first: lab node kill {node.name}")
+    chosen = state.cards.get(node.name, 0) + 1 if card is None else card
+    if not 0 <= chosen <= MAX_CARDS:
+        raise LabError(f"there is no card {chosen} for {node.name}; the last one is {MAX_CARDS}")
+    state.cards[node.name] = chosen
+    lab.save(state)
+    say(f"{node.name} has card {chosen}: {node.mac(FUNCTIONS[0].mac_offset, chosen)} and on")
 
 
 def set_cable(lab: Lab, words: Sequence[str], plugged: bool) -> None:

@@ -16,6 +16,7 @@ DEFAULT_NAME = "demo"
 USER = "spark"  # with passwordless sudo, on every node
 MANAGEMENT_PORT = "enP7s7"
 MAX_NODES = 16
+MAX_CARDS = 14  # that a node can have one after the other, beside its first
 POOL = IPv4Network("198.18.0.0/15")  # RFC 2544: for tests of network devices
 NETWORKS = tuple(POOL.subnets(new_prefix=24))  # a lab's slot is its index here
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
@@ -49,9 +50,10 @@ class Node:
         """Fabric end of the management link; at most 15 characters, as all names of links."""
         return f"n{self.index}m"
 
-    def mac(self, offset: int = 0) -> str:
-        """Address of the management port, or of a function by its offset."""
-        return f"02:5a:{0xAA + (self.slot >> 8):02x}:{self.slot & 255:02x}:{self.index:02x}:{0x10 + offset:02x}"
+    def mac(self, offset: int = 0, card: int = 0) -> str:
+        """Address of the management port, or of a function by its offset; `card`: which one it has."""
+        last = 0x10 * (card + 1) + offset
+        return f"02:5a:{0xAA + (self.slot >> 8):02x}:{self.slot & 255:02x}:{self.index:02x}:{last:02x}"
 
     def fabric_link(self, function: Function) -> str:
         """Fabric end of the link behind one of the node's functions."""
@@ -72,6 +74,7 @@ class State:
     slot: int
     trace: bool = False
     plugged: list[list[str]] = field(default_factory=list)  # the two ends of each cable
+    cards: dict[str, int] = field(default_factory=dict)  # node: number of its card, where that is not the first
 
     @property
     def cables(self) -> list[Cable]:

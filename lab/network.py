@@ -157,6 +157,7 @@ def _fabric_links(lab: Lab, port: Port) -> list[str]:
 def wire(lab: Lab, node: Node) -> None:
     """Give a node a fresh network namespace with its ports, as at power-on."""
     unwire(lab, node)
+    card = lab.state.cards.get(node.name, 0)
     run("ip", "netns", "add", node.unique)
     run("ip", "netns", "exec", node.unique, "sysctl", "-qw", "net.ipv4.ip_forward=0")
     _batch(
@@ -165,7 +166,7 @@ def wire(lab: Lab, node: Node) -> None:
         f"link set {node.management_link} master {MANAGEMENT} up",
         *(
             f"link add {node.fabric_link(function)} mtu {WIRE_MTU} type veth"
-            f" peer name {function.netdev} address {node.mac(function.mac_offset)} netns {node.unique}"
+            f" peer name {function.netdev} address {node.mac(function.mac_offset, card)} netns {node.unique}"
             for function in FUNCTIONS
         ),
         namespace=lab.fabric,

@@ -198,13 +198,21 @@ def test_engines_form_a_group_over_the_fabric_and_stop_at_once(lab: api.Handle) 
         lab.everywhere(f"docker rm -f engine; {flush}")
 
 
-def test_a_node_keeps_its_disk_over_a_power_cut_and_loses_it_in_a_reset(lab: api.Handle) -> None:
+def test_a_node_keeps_its_disk_over_a_power_cut_with_another_card_too_and_loses_it_in_a_reset(lab: api.Handle) -> None:
     identity = lab.run("spark2", "touch /root/mine; cat /etc/machine-id").stdout
+    macs = f"cd /sys/class/net && cat {' '.join(f'{port}/address' for port in ('enP7s7', *PORTS))}"
+    management, *before = lab.run("spark2", macs).stdout.split()
+    with pytest.raises(LabError, match="spark2 is on"):
+        lab.replace_card("spark2")
     key = (lab.lab.directory / "keys/spark2.pub").read_text()
     lab.kill("spark2")
     assert ports_up(lab, "spark1", "enp1s0f1np1", "enP2p1s0f1np1")
+    lab.replace_card("spark2")
     lab.boot("spark2")
     assert lab.run("spark2", "ls /root; cat /etc/machine-id").stdout == f"mine\n{identity}"
+    after = lab.run("spark2", macs).stdout.split()
+    assert after[0] == management
+    assert not set(after) & set(before)
     assert ports_up(lab, "spark1", *PORTS)
     lab.reset("spark2", new_host_key=True)
     assert (lab.lab.directory / "keys/spark2.pub").read_text() != key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_macs_are_unicast_unique_and_spaced_as_on_a_spark() -> None:
             assert int(macs[0][:2], 16) & 3 == 2
             seen.update(macs)
     assert len(seen) == 5 * 2 * 5
+
+
+def test_each_card_that_a_node_may_get_has_macs_of_its_own() -> None:
+    node = Node("x", 0, 1)
+    cards = range(model.MAX_CARDS + 1)
+    macs = {node.mac(), *(node.mac(function.mac_offset, card) for card in cards for function in FUNCTIONS)}
+    assert len(macs) == 1 + len(cards) * len(FUNCTIONS)
+    assert all(re.fullmatch(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", mac) for mac in macs)
 
 
 @pytest.mark.parametrize("name", ["", "Demo", "a b", "a/b", "1a", "x" * 40])

@@ -48,7 +48,9 @@ class Run:
     seconds: float
 
     def __str__(self) -> str:
-        return f"{' '.join(self.words)}: exit {self.code} after {self.seconds:.1f} s\n{self.out[-6000:]}"
+        diagnosed = self.out.find("Diagnostics:")  # the outputs that follow them may be long
+        shown = self.out[-6000:] if diagnosed < 0 else self.out[diagnosed:][:6000]
+        return f"{' '.join(self.words)}: exit {self.code} after {self.seconds:.1f} s\n{shown}"
 
     def says(self, *texts: str) -> None:
         """All these texts are in what it printed."""
@@ -63,6 +65,7 @@ class Step:
     op: str
     name: str
     diff: tuple[str, ...] = ()
+    update: str = ""  # what an update would run, with the reason where a node drifted
 
 
 class Unexpected(AssertionError):
@@ -207,7 +210,8 @@ class Rig:
         for step in steps:
             if step["op"] != "same":
                 name = step["urn"].rsplit("::", 1)[-1]
-                found[name] = Step(step["op"], name, tuple(step.get("diffReasons") or ()))
+                inputs = (step.get("newState") or {}).get("inputs") or {}
+                found[name] = Step(step["op"], name, tuple(step.get("diffReasons") or ()), inputs.get("update") or "")
         return found
 
     # what is there

@@ -10,8 +10,10 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,12 +99,28 @@ def assert_before(earlier: list[tuple[int, int]], later: list[tuple[int, int]]) 
     assert max(end for _, end in earlier) < min(begin for begin, _ in later)
 
 
+@contextmanager
+def quick_card(lab: api.Handle) -> Iterator[None]:
+    """Cards whose functions come back at once, where a test is not about how long that takes."""
+    for name in lab.names:
+        lab.adjust(name, "reload_seconds", "0.3")
+    try:
+        yield
+    finally:
+        for name in lab.names:
+            lab.adjust(name, "reload_seconds")
+
+
 def with_mesh(rig: Rig) -> Rig:
     """The rig with the mesh in its settings, and the lab's marker as the operator's."""
     rig.config["engine"]["image"] = {"ref": "spark-engine:sim", "roceRing": True}
-    sha256 = hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
-    rig.config["mesh"] = {"enabled": True, "marker": {"file": str(PROGRAM), "sha256": sha256}}
+    rig.config["mesh"] = {"enabled": True, "marker": given(PROGRAM)}
     return rig
+
+
+def given(program: Path) -> dict[str, str]:
+    """A marker of the operator's, as the settings name it."""
+    return {"file": str(program), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
 
 
 @pytest.fixture(scope="module")
