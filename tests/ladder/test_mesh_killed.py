@@ -120,39 +120,42 @@ def test_an_up_that_was_killed_in_a_re_initialisation_is_finished_by_the_next(fl
     assert_whole(fleet, since)
 
 
-def test_one_that_was_killed_just_after_a_rule_is_taken_away_by_the_next_without_the_mesh(fleet: Fleet) -> None:
+def test_one_that_was_killed_between_journal_and_driver_goes_on_without_the_mesh(fleet: Fleet) -> None:
     since = time.time_ns()
     fleet.rig.set("mesh.hairpinQueueSize", 8192)
-    kill_at(fleet, "tc-filter-add", NODE, when="after")
-    assert_damaged(fleet, "forwarding")
-    assert rules(fleet) == 1
-    assert queues(fleet) == {8192}
-    assert markers(fleet) == []
+    kill_at(fleet, "journal-apply", NODE)
+    assert status(fleet, "nic") == "applying"
+    assert queues(fleet) == {4096}
+    assert fleet.rig.engines() == {}
     fleet.rig.set("mesh.enabled", False)
     fleet.rig.up()
     assert fleet.paths().paths == []
-    assert (rules(fleet), queues(fleet)) == (0, {1024})
+    assert (rules(fleet), queues(fleet), markers(fleet)) == (0, {1024}, [])
     assert_serves(fleet, since)
 
 
-def test_one_that_was_killed_between_journal_and_driver_is_destroyed(fleet: Fleet, clean: dict[str, Snapshot]) -> None:
+def test_one_that_was_killed_between_the_last_rule_and_the_first_marker_is_destroyed(
+    fleet: Fleet, clean: dict[str, Snapshot]
+) -> None:
     since = time.time_ns()
     fleet.rig.set("mesh.enabled", True)
-    kill_at(fleet, "journal-apply", NODE)
-    assert_damaged(fleet, "nic")
-    assert queues(fleet) == {1024}
+    kill_at(fleet, "systemctl-start", *fleet.rig.lab.names)
+    assert_damaged(fleet, "markers")
+    assert status(fleet, "forwarding") == "applied"
+    assert rules(fleet) == PATHS // len(fleet.rig.lab.names)
+    assert markers(fleet) == []
     fleet.rig.destroy()
     fleet.rig.assert_empty()
     fleet.rig.assert_as(clean)
     assert not fleet.witness.record(since).disturbed()
 
 
-def test_one_that_was_killed_between_the_last_rule_and_the_first_marker_goes_on_with_other_ranks(fleet: Fleet) -> None:
+def test_one_that_was_killed_just_after_a_rule_goes_on_with_other_ranks(fleet: Fleet) -> None:
     since = time.time_ns()
-    kill_at(fleet, "systemctl-start", *fleet.rig.lab.names)
-    assert_damaged(fleet, "markers")
-    assert status(fleet, "forwarding") == "applied"
-    assert rules(fleet) == PATHS // len(fleet.rig.lab.names)
+    kill_at(fleet, "tc-filter-add", NODE, when="after")
+    assert_damaged(fleet, "forwarding")
+    assert rules(fleet) == 1
+    assert queues(fleet) == {8192}
     assert markers(fleet) == []
     first, *others = fleet.rig.config["nodes"]
     fleet.rig.set("nodes", [first, *reversed(others)])
