@@ -6,6 +6,7 @@ from . import lock, observe, owner
 from .archive import store
 from .engines import engines
 from .journal import Journal
+from .mesh import STAGES as MESH
 from .request import BAD_REQUEST, OTHER_OWNER, Failure, Owner, Request, say
 from .stages import STAGES
 from .steps import Report
@@ -13,6 +14,13 @@ from .system import System
 from .transaction import Run, apply, refuse_unknown, revert, undo
 
 Json = dict[str, Any]
+
+RESTING = {
+    "plane0": MESH,
+    "plane1": MESH,
+    **{stage: MESH[place:] for place, stage in enumerate(MESH, 1)},
+}
+"""By stage: those of the mesh that must be gone before it goes, in the order in which they are applied."""
 
 
 def change(system: System, verb: str, request: Request) -> Json:
@@ -68,6 +76,9 @@ def _revert(run: Run) -> None:
         return
     if run.request.stage not in run.journal.stages:
         run.report.note(f"nothing to revert: {run.request.stage} is not in the journal of this node")
+    # A run that was killed may have begun what rests on this stage, and no state knows of it: nobody else reverts it.
+    for name in reversed(RESTING.get(run.request.stage, ())):
+        revert(run, name)
     revert(run, run.request.stage)
 
 

@@ -107,6 +107,26 @@ def test_a_killed_run_is_completed_or_undone_by_whatever_comes_next(run: str) ->
     assert len(damage) > 2  # else this would prove nothing
 
 
+@pytest.mark.parametrize("run", ["first nic", "first forwarding", "first markers"])
+def test_a_destroy_takes_along_a_stage_of_which_the_killed_run_told_no_state(run: str) -> None:
+    """The run may have been killed when the node was done already: then the stage is whole, and known to nobody."""
+    prepare, request = RUNS[run]
+    machine = MeshMachine()
+    before = machine.snapshot()
+    prepare(machine)
+    known = ("plane0", "plane1", *STAGES[: STAGES.index(request[1])])
+    at, more = 0, True
+    while more:
+        hurt = machine.copy()
+        more = killed(hurt, at, *request)
+        for stage in reversed(known):
+            ask(hurt, "revert", stage)
+        ask(hurt, "revert", "undo")
+        assert hurt.snapshot() == before, f"after a kill at {at}"
+        at += 1
+    assert at > 8
+
+
 def test_values_that_a_killed_run_only_showed_are_not_taken_for_effective() -> None:
     """The counter of re-initialisations is above zero already, so what devlink shows looks as if it were in effect."""
     machine = MeshMachine()
