@@ -28,16 +28,17 @@ FIRST_RULE = 49152  # preferences of the mesh's rules begin here
 
 
 @pytest.fixture(scope="module")
-def clean(ring_lab: api.Handle) -> dict[str, Snapshot]:
-    """How the nodes are without the stack."""
-    return ring_lab.snapshots()
+def clean(ring_lab: api.Handle) -> Iterator[dict[str, Snapshot]]:
+    """How the nodes are without the stack, with programs that can be stopped."""
+    with program_points(ring_lab), quick_card(ring_lab):
+        yield ring_lab.snapshots()
 
 
 @pytest.fixture(scope="module")
 def fleet(ring_lab: api.Handle, new_rig: NewRig, clean: dict[str, Snapshot]) -> Iterator[Fleet]:
     """A stack of which nothing is there yet; in the end nothing is left of it."""
     rig = with_mesh(new_rig(ring_lab, STACK, "ring"))
-    with program_points(ring_lab), quick_card(ring_lab), watching(ring_lab) as witness:
+    with watching(ring_lab) as witness:
         try:
             yield Fleet(rig, witness)
         finally:
