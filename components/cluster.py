@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import local
 
-from components.engine import Engine, EngineArgs, engines
+from components.engine import Engine, EngineArgs
 from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fleet_check
 from components.image import image_on
 from components.mesh import MeshArgs, bring_up, take_away
@@ -16,6 +16,7 @@ from components.nccl import library_on
 from components.node import Node, NodeArgs
 from components.proof import Proof, ProofArgs
 from components.remote import ON_NODE, Owner, digest_only, on_nodes
+from fleet.awaited import engines
 from fleet.drift import NEIGHBOURS, Drift, Group
 from fleet.expected import asked
 from fleet.on_node import Link

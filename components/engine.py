@@ -20,6 +20,7 @@ from pulumi_command import local
 
 from components.config import as_kept
 from components.remote import LONGEST_S, ON_NODE, Owner, on_nodes, timeouts
+from fleet.awaited import awaited, engines
 from fleet.container import ContainerPlan
 from fleet.drift import Group
 from fleet.on_node import ROOT, Link, as_json, ssh_config
@@ -29,7 +30,6 @@ from fleet.scalars import Gpus
 HEALTH = "exec python3 -IS fleet/health.py"
 # Accepted as updates by the provider, but never sent to the daemon: only a replacement takes effect.
 REPLACE_ON = ["healthcheck", "init", "tmpfs", "rm", "cpuPeriod", "cpuQuota"]
-LOG_LINES = 20  # of each rank, when one of them ends
 HOOK_LIMIT_S = 120
 MIB = 1 << 20
 
@@ -95,31 +95,21 @@ class Engine(pulumi.ComponentResource):
             delete=f"{ON_NODE} engines:stop",
             opts=pulumi.ResourceOptions(parent=self, depends_on=list(self.containers), replace_with=upstream),
         )
-        engine = plan.settings.engine
-        health = {
-            node.name: {
-                "rank": node.rank,
-                "port": engine.port,
-                "address": engine.own_address,
-                "api": node.rank == 0,
-                "lines": LOG_LINES,
-                "ready_s": engine.ready_timeout,
-            }
-            for node in plan.ranks
-        }
         self.health = on_nodes(
             "health",
             ranks,
             args.owner,
             "health",
-            health,
+            awaited(plan, args.group.start),
             create=HEALTH,
             update="true",
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[self.halt],
                 replace_with=upstream,
-                custom_timeouts=timeouts(engine.ready_timeout + LONGEST_S),
+                custom_timeouts=timeouts(
+                    2 * plan.settings.engine.ready_timeout + LONGEST_S
+                ),  # a second time for the way back,
             ),
         )
         self.register_outputs({})
@@ -183,11 +173,6 @@ class Engine(pulumi.ComponentResource):
                 hooks=pulumi.ResourceHookBinding(before_create=[clear]),
             ),
         )
-
-
-def engines(plan: Plan) -> dict[str, Any]:
-    """How the node program finds a rank's container, and how many seconds it gives it to end."""
-    return {"name": plan.container_name, "grace": plan.settings.engine.stop_grace}
 
 
 def _rights(plan: ContainerPlan) -> dict[str, Any]:

@@ -3,16 +3,19 @@
     doctor [--json]     every check on every node, and what deviates, a line each; read-only
     status [--env]      which stage of which node is as planned; --env: what every rank is told, and where it comes from
     picture [--svg F]   nodes, ports, cables and planes, with what is wrong where; --svg: as a drawing, into a file
+    moving-in           what is there of a set-up by hand, and what becomes of each part; read-only
     cabling             which port is wired to which, found by listening; read-only, needs no address
     forget NODE         go on without a dead node: out of the state, skipped by every command
     remember NODE       the node is back: the next `up` takes it in again
     retry [NODE …]      try again what was repaired and did not stay so
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
+    rollback            start the engine that served last again, on all nodes
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
     import-env FILE     a stack file from the launcher's .env.tp4, which is read and never executed
 
 Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `doctor` has a FAIL, `status` or `cabling`
-is not all `ok`, or `import-env` wrote a stack file that needs correction. Warnings alone are 0.
+is not all `ok`, `moving-in` found what you have to see to, or `import-env` wrote a stack file that needs correction.
+Warnings alone are 0.
 """
 
 from __future__ import annotations
@@ -29,10 +32,12 @@ from fleet.cabling import around, judge
 from fleet.discover import listen
 from fleet.environment import listing
 from fleet.import_env import import_env
+from fleet.inherited import inherited
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
 from fleet.picture import picture
 from fleet.probe import Question, probe
 from fleet.problems import Problem, ProblemsError
+from fleet.rollback import rollback
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
 from fleet.stack import StackName
@@ -118,6 +123,24 @@ def cables(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     return NOT_OK if judged.problems else OK
 
 
+def moving_in(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """One line for each part of a set-up that was made by hand: adopt, take over, stop by hand, leave."""
+    found, _ = _looked(name, settings, links)
+    reached = [link for link in links if link.name in found.seen.observed]
+    owner = {"project": name.project, "stack": name.stack, "fleet_id": settings.fleet.id, "state_id": "any"}
+    requests = {link.name: {"owner": owner, "node": link.name, "desired": {}, "holder": holder()} for link in reached}
+    answers = on_all("by-hand", name.stack, reached, requests)
+    silent = [answer.text for answer in answers if answer.status]
+    silent += [f"{one.node}: {why}" for one in answers if (why := (one.result or {}).get("docker_error"))]
+    parts = inherited(found.plan, found.seen.observed, {answer.node: answer.result or {} for answer in answers})
+    print("\n".join([one.text() for one in parts] or ["Nothing of a set-up by hand was found."]))
+    for text in (*found.seen.unreachable.values(), *silent):
+        print(text, file=sys.stderr)
+    if silent or found.seen.unreachable:
+        return FAILED
+    return NOT_OK if any(one.open for one in parts) else OK
+
+
 def forget(stack: str, node: str) -> int:
     """Take a dead node out of the state and have every command skip it."""
     names, left = state.forget(stack, node)
@@ -200,6 +223,17 @@ def retry(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     return _each(name, settings, links, [("retry", "node", {})])
 
 
+def go_back(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Start the engine that served last again. The state knows nothing of that: the next preview shows it."""
+    found, _ = _looked(name, settings, links)
+    failed = rollback(found)
+    if failed:
+        print("\n".join(failed), file=sys.stderr)
+        return FAILED
+    print(f"The next preview shows what differs; `./pulumiw up -s {name.stack}` starts by the settings again.")
+    return OK
+
+
 def revert(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """Put nodes back without any state: engines first, on all of them, then everything the journals hold."""
     engines: dict[str, object] = {"action": "remove", "grace": settings.engine.stop_grace}
@@ -212,8 +246,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True)
-    looks = (("doctor", None), ("status", None), ("picture", None), ("cabling", None))
-    acts = (("forget", 1), ("remember", 1), ("retry", "*"), ("adopt", "*"), ("revert", "*"))
+    looks = (("doctor", None), ("status", None), ("picture", None), ("moving-in", None), ("cabling", None))
+    acts = (("forget", 1), ("remember", 1), ("retry", "*"), ("adopt", "*"), ("rollback", None), ("revert", "*"))
     for word, nodes in (*looks, *acts):
         command = commands.add_parser(word)
         command.add_argument("-s", "--stack", required=True)
@@ -234,9 +268,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
+    "moving-in": moving_in,
     "cabling": cables,
     "retry": retry,
     "adopt": adopt,
+    "rollback": go_back,
     "revert": revert,
 }
 

@@ -213,6 +213,7 @@ def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Gr
     reasons: list[str] = []
     starts: dict[str, str] = {}
     groups = set()
+    put_back: list[str] = []
     for node in plan.nodes:
         seen = observed.get(node.name)
         if seen is None:
@@ -235,11 +236,14 @@ def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Gr
         groups.add(labels.get("spark-fabric.group", ""))
         if labels.get("spark-fabric.rank") != str(node.rank):
             reasons.append(f"{node.name}: runs rank {labels.get('spark-fabric.rank')}, not {node.rank}")
-        done = seen.get("started") or {}
-        if done.get("start") != starts[node.name]:
+        mark = seen.get("started") or {}
+        if mark.get("start") != starts[node.name]:
             reasons.append(f"rank {node.rank} ({node.name}): its start was never completed")
-        elif done.get("container") not in (None, running[0].get("id")):
+        elif "back" in mark:
+            put_back.append(f"the engine that served last was put back: {mark['back']}")
+        elif mark.get("container") not in (None, running[0].get("id")):
             reasons.append(f"rank {node.rank} ({node.name}): {_replaced(node, running[0])}")
+    reasons += dict.fromkeys(put_back)  # the same on all
     if len(set(starts.values())) > 1:
         reasons.append("the ranks are of different starts")
     if len(groups) > 1:

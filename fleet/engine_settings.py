@@ -10,7 +10,7 @@ from fleet import scalars
 from fleet.model import Broken
 from fleet.model import Model as _Model
 from fleet.profiles import Profile
-from fleet.scalars import GpuChoice, Gpus, choice
+from fleet.scalars import GpuChoice, Gpus, OnFailure, choice
 from fleet.serving import Serving
 
 
@@ -135,6 +135,11 @@ class Engine(_Model):
         le=86400,
         description="How long the engine may take until the API is healthy.",
         json_schema_extra={"unit": "s"},
+    )
+    on_failure: Annotated[OnFailure, choice(OnFailure)] = Field(
+        OnFailure.KEEP,
+        description="What an `up` does with an engine that does not get ready; it fails in any case. `keep`: leaves it "
+        "to be looked at. `rollback`: removes it, and starts the one that served last again, on all nodes.",
     )
     volumes: list[Annotated[Volume, BeforeValidator(_volume)]] = Field(
         [], description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`."

@@ -1,14 +1,11 @@
 """The ranks' resolved environments for people: each value with where it comes from, secrets left out."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 from fleet.flags import Flag, Source
 from fleet.picture import columns
 from fleet.plan import Plan
-
-HIDDEN = "[secret]"
-SECRET_NAME = re.compile(r"(.*_)?(API_?)?(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)", re.IGNORECASE)
+from node.hide import HIDDEN, NAME
 
 Resolved = Mapping[str, str | dict[str, str]]
 
@@ -55,4 +52,4 @@ def _text(name: str, flag: Flag, *, hidden: bool) -> str:
 
 def _is_secret(name: str, flag: Flag, *, hidden: bool) -> bool:
     by_hand = flag.source is Source.OVERRIDE or flag.detail.startswith("engine.serving.")
-    return by_hand and (hidden or SECRET_NAME.fullmatch(name) is not None)
+    return by_hand and (hidden or NAME.fullmatch(name) is not None)

@@ -1,8 +1,9 @@
 """Wait until the engine serves, or say why it does not. Run as `python3 -IS fleet/health.py`.
 
-Environment as for `on_node.py`; stdin maps each node to {"rank", "address", "port", "api", "lines", "ready_s"}. Fails
-as soon as any rank has ended, with the last log lines of every rank and the cause that they tell: a group that lost a
-rank never becomes ready.
+Environment as for `on_node.py`; stdin maps each node to {"rank", "address", "port", "api", "lines", "ready_s", "name",
+"grace", "start", "ground", "rollback"}. Fails as soon as any rank has ended, with the last log lines of every rank and
+the cause that they tell: a group that lost a rank never becomes ready. An engine that serves is kept, to go back to.
+Where one does not, and "rollback" asks for that, the one that is kept is started again, and it fails all the same.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
-from fleet import lastwords, on_node
+from fleet import generation, lastwords, on_node
+from fleet.generation import Ranks
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0  # between two looks; loading takes seconds in a lab, an hour in a rack
 PATIENCE_S = 30.0  # that a node may be out of reach
@@ -42,14 +45,14 @@ def trouble(answer: on_node.Answer, rank: int) -> str | None:
     return f"rank {rank} on {answer.node}: {container['state']}, {why}"
 
 
-def cause(answers: list[on_node.Answer]) -> list[str]:
+def cause(answers: Sequence[on_node.Answer]) -> list[str]:
     """What the last lines of all ranks tell of the cause, if anything."""
     containers = [container for answer in answers for container in (answer.result or {}).get("containers") or []]
     found = lastwords.reason(line for container in containers for line in container.get("log") or [])
     return [found] if found else []
 
 
-def show_logs(answers: list[on_node.Answer], desired: dict[str, Any]) -> None:
+def show_logs(answers: Sequence[on_node.Answer], desired: dict[str, Any]) -> None:
     """The last lines of every rank, on stderr."""
     for answer in answers:
         for container in (answer.result or {}).get("containers") or []:
@@ -58,20 +61,13 @@ def show_logs(answers: list[on_node.Answer], desired: dict[str, Any]) -> None:
                 print(line[:500], file=sys.stderr)
 
 
-def main() -> int:
-    """Entry point: 0 when the API answers, 1 with the reason on stderr otherwise."""
-    owner = json.loads(os.environ["FLEET_OWNER"])
-    desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
-    links = [link for link in on_node.links_of_command(owner["stack"]) if link.name in desired]
-    requests = {
-        link.name: {"owner": owner, "node": link.name, "desired": desired[link.name], "holder": on_node.holder()}
-        for link in links
-    }
-    head = next(link.name for link in links if desired[link.name]["api"])
+def wait(ranks: Ranks) -> tuple[list[str], list[on_node.Answer]]:
+    """Until the engine serves, or does not: what is wrong, nothing where it serves, and how all ranks were last."""
+    desired, head = ranks.desired, ranks.head
     began = heard = time.monotonic()
     limit, pause = desired[head]["ready_s"], FIRST_PAUSE_S
     while True:
-        answers = on_node.on_all("status", owner["stack"], links, requests)
+        answers = on_node.on_all("status", ranks.stack, ranks.links, ranks.requests())
         now = time.monotonic()
         unreachable = [text for answer in answers if (text := silence(answer))]
         if not unreachable:
@@ -88,17 +84,54 @@ def main() -> int:
             "models that it lists only for a key" if api.get("key_needed") else ""
         )
         if not problems and not unreachable and api.get("health") == 200 and served:
-            print(f"{head}: serves {served} after {now - began:.1f} s; {len(links)} ranks run")
-            return 0
+            print(f"{head}: serves {served} after {now - began:.1f} s; {len(ranks.links)} ranks run")
+            return [], answers
         if not problems and now - began > limit:
             problems = [f"{head}: the API is not ready after {limit:g} s (health: {api.get('health')})"]
         if problems:
-            show_logs(answers, desired)
-            print("\n".join([*problems, *cause(answers)]), file=sys.stderr)
-            return 1
+            return problems, answers
         print(f"{head}: {now - began:.0f} s, health {api.get('health') or 'not answering yet'}", flush=True)
         time.sleep(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE_S)
+
+
+def way_back(ranks: Ranks, problems: Sequence[str], answers: Sequence[on_node.Answer]) -> list[str]:
+    """Go back to the engine that served last where that is asked for; what came of it, or how to go back."""
+    start, why_not = generation.to_go_back_to(ranks, answers)
+    if start is None:
+        return [f"There is no way back: {why_not}."] if why_not else []
+    if not ranks.desired[ranks.head]["rollback"]:
+        kept = f"The engine that served last is kept on the nodes (start {start})"
+        command, by_settings = (f"`{text} -s {ranks.stack}`" for text in ("python -m fleet rollback", "./pulumiw up"))
+        return [
+            f"{kept}. To go back to it: {command}, or put the settings back and run {by_settings}.",
+            "With engine.onFailure: rollback, `up` goes back by itself.",
+        ]
+    print(f"not ready: {'; '.join(problems)}. Going back to start {start}", flush=True)
+    failed = generation.go_back(ranks, start, "; ".join(problems))
+    if not failed:
+        failed, last = wait(ranks)
+        if failed:
+            show_logs(last, ranks.desired)
+    if failed:
+        return ["The engine that served last could not be brought back:", *failed]
+    return [f"The engine that served last serves again (start {start}). The settings are not those of it: see preview."]
+
+
+def main() -> int:
+    """Entry point: 0 when the API answers, 1 with the reason on stderr otherwise."""
+    owner = json.loads(os.environ["FLEET_OWNER"])
+    desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
+    links = [link for link in on_node.links_of_command(owner["stack"]) if link.name in desired]
+    ranks = Ranks(owner, links, desired)
+    problems, answers = wait(ranks)
+    if not problems:
+        for line in generation.keep(ranks):
+            print(line)
+        return 0
+    show_logs(answers, desired)
+    print("\n".join([*way_back(ranks, problems, answers), *problems, *cause(answers)]), file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fleet import bash, launcher
-from fleet.environment import SECRET_NAME
+from node.hide import NAME as SECRET_NAME
 
 SECRET_TEXT = re.compile(r"(api[-_]?key|token|passw|secret)[-\w]*[= ]|://[^/\s]+@", re.IGNORECASE)
 PASSWORD_NAME = re.compile(r"(.*_)?PASS", re.IGNORECASE)

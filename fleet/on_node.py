@@ -50,6 +50,7 @@ LIMITS_S = {
     "mesh-verify": 120,  # two writes that wait for their listeners, each in a container
     "cabling": 15,
     "status": 15,
+    "by-hand": 15,
     "counters": 10,
     "load": 630,
     "loaded": 60,

@@ -186,6 +186,13 @@ def _gpus(value: object) -> Gpus:
     raise wrong("unknown-choice", "one of request, cdi, off")
 
 
+class OnFailure(StrEnum):
+    """What becomes of an engine that does not get ready: it stays to be looked at, or the one before comes back."""
+
+    KEEP = "keep"
+    ROLLBACK = "rollback"
+
+
 class LibraryMode(StrEnum):
     """Where the engine's NCCL comes from: its image, a file over that of the image, or a folder beside it."""
 

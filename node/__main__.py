@@ -14,10 +14,11 @@ from .system import System
 
 Json = dict[str, Any]
 
+LOOKS = ("counters", "load", "loaded", "by-hand")
 VERBS = (
     *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify"),
     *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
-    *("counters", "load", "loaded"),
+    *LOOKS,
 )
 
 
@@ -93,6 +94,17 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .meshverify import verify as verify_mesh  # noqa: PLC0415
 
         return verify_mesh(system, request.node or "this node", request.desired)
+    if verb in LOOKS:
+        return _look(system, verb, request)
+    from . import changes  # noqa: PLC0415
+
+    if verb == "check":
+        return changes.check(system, request)
+    return changes.change(system, verb, request)
+
+
+def _look(system: System, verb: str, request: Request) -> Json:
+    """What an engine does on this node, ours or one that somebody started by hand. Nothing is changed."""
     if verb == "counters":
         from .counters import counters  # noqa: PLC0415
 
@@ -105,11 +117,9 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .loaded import loaded  # noqa: PLC0415
 
         return loaded(system, request.owner, request.desired)
-    from . import changes  # noqa: PLC0415
+    from .byhand import by_hand  # noqa: PLC0415
 
-    if verb == "check":
-        return changes.check(system, request)
-    return changes.change(system, verb, request)
+    return by_hand(system)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 import json
 from typing import Any
 
+from .hide import hide
 from .request import FAILED, Failure
 from .system import System
 
 STACK = "spark-fabric.stack"
 START = "spark-fabric.start"
+KEPT = "spark-fabric.kept"  # in place of STACK, on what is kept of an engine that served
+OF_GROUND = "spark-fabric.ground"
 
-OK, BAD_REQUEST, NOT_FOUND, CONFLICT = 200, 400, 404, 409
+OK, CREATED, BAD_REQUEST, NOT_FOUND, CONFLICT = 200, 201, 400, 404, 409
 
 Json = dict[str, Any]
 
@@ -68,9 +71,35 @@ class Docker:
         return str(self.get("/version")["Version"])
 
     def logs(self, container: str, lines: int) -> list[str]:
-        """The last lines that a container wrote on stdout and stderr."""
+        """The last lines that a container wrote on stdout and stderr, without the secrets that it was told."""
         status, body = self.call("GET", f"/containers/{container}/logs?stdout=1&stderr=1&tail={lines}", 10)
-        return _plain(body).splitlines()[-lines:] if status == OK else []
+        if status != OK:
+            return []
+        told = (self.get(f"/containers/{container}/json") or {}).get("Config") or {}
+        return hide(_plain(body).splitlines()[-lines:], told.get("Env") or [])
+
+    def told(self, container: str) -> Json:
+        """What a container was made of, as `create` takes it, with the very image. Raises `OSError` without it."""
+        found = self.get(f"/containers/{container}/json")
+        if found is None:
+            message = f"docker has no container {container[:12]}"
+            raise OSError(message)
+        told: Json = {**found["Config"], "Image": found["Image"], "HostConfig": found["HostConfig"]}
+        told["Labels"] = told.get("Labels") or {}
+        return {key: value for key, value in told.items() if key not in ("Hostname", "Domainname")}  # the node's own
+
+    def create(self, name: str, told: Json) -> str:
+        """Make a container and return its id. Raises `Failure` where it is refused."""
+        status, body = self.call("POST", f"/containers/create?name={name}", 60, json.dumps(told).encode())
+        if status != CREATED:
+            raise Failure(FAILED, f"docker cannot make {name}: {body[:200].decode(errors='replace')}")
+        return str(json.loads(body)["Id"])
+
+    def start(self, container: str) -> None:
+        """Start a container. Raises `Failure` where it does not start."""
+        status, body = self.call("POST", f"/containers/{container}/start", 60)
+        if status >= BAD_REQUEST:
+            raise Failure(FAILED, f"docker cannot start {container[:12]}: {body[:200].decode(errors='replace')}")
 
     def stop(self, container: str, grace: int) -> None:
         """Stop a container, by force after `grace` seconds. Raises `Failure` where it does not stop."""

@@ -1,9 +1,10 @@
-"""Stopping and removing the containers of a stack on this node, whatever the operator's state says about them."""
+"""The containers of a stack on this node, whatever the operator's state says about them: stopped, removed, put back."""
 
 import json
 from functools import partial
 from typing import Any
 
+from . import kept
 from .alive import RUNNING
 from .docker import STACK, START, Docker, connect
 from .holders import rdma_users
@@ -18,14 +19,15 @@ QUIET = 10.0  # seconds for RDMA resources to be given back after the last conta
 def engines(run: Run) -> None:
     """Do {"action": "stop" | "remove" | "mark", "grace": seconds, "name": a name that must be free afterwards}.
 
+    "keep" has the rank that runs kept, and "back" starts what is kept again, both of {"start", "ground"}.
     "ours" does nothing: on a node of another owner, or of the same stack's other state, it was refused by now.
     """
     desired = run.request.desired
     action, grace = desired.get("action"), int(desired.get("grace", GRACE))
     if action == "ours":
         return
-    if action not in ("stop", "remove", "mark"):
-        raise Failure(FAILED, f"engines can be stopped, removed or marked, not {action!r}")
+    if action not in ("stop", "remove", "mark", "keep", "back"):
+        raise Failure(FAILED, f"engines can be stopped, removed, marked, kept or brought back, not {action!r}")
     docker = connect(run.system)
     try:
         containers = docker.containers()
@@ -37,6 +39,9 @@ def engines(run: Run) -> None:
     ours = [c for c in containers if c["labels"].get(STACK) == run.request.owner.label()]
     if action == "mark":
         _mark(run, ours)
+        return
+    if action in ("keep", "back"):
+        _generation(run, docker, action)
         return
     run.system.remove(f"{run.journal.folder}/{MARK}")  # whatever comes next, that start is over
     if action == "remove":
@@ -57,9 +62,26 @@ def _mark(run: Run, ours: list[dict[str, Any]]) -> None:
     if [container["labels"].get(START) for container in ours] != [start]:
         names = ", ".join(f"{c['name']} of start {c['labels'].get(START)}" for c in ours) or "none"
         raise Failure(FAILED, f"{run.node}: one container of start {start} is wanted, there is {names}")
-    mark = {"start": start, "container": ours[0]["id"]}
+    _write_mark(run, {"start": start, "container": ours[0]["id"]})
+
+
+def _write_mark(run: Run, mark: dict[str, Any]) -> None:
     run.system.make_folder(run.journal.folder, 0o700)
     run.system.write(f"{run.journal.folder}/{MARK}", json.dumps(mark).encode() + b"\n", PRIVATE)
+
+
+def _generation(run: Run, docker: Docker, action: str) -> None:
+    """Keep the engine that serves, or start the one that is kept. The mark then tells that it was put back, and why."""
+    desired, label = run.request.desired, run.request.owner.label()
+    start, ground = str(desired.get("start")), str(desired.get("ground"))
+    try:
+        if action == "keep":
+            kept.keep(docker, run.report, label, start, ground)
+        else:
+            kept.start_again(docker, run.report, label, start, ground)
+            _write_mark(run, {"start": start, "back": str(desired.get("cause"))})
+    except OSError as error:
+        raise Failure(FAILED, f"{run.node}: {error}") from None
 
 
 def _refuse_strangers(run: Run, containers: list[dict[str, Any]]) -> None:

@@ -175,8 +175,10 @@ def _complete(work: Work) -> None:
     """Put back our files of other stages: NetworkManager would take down the ports of one that is gone or broken."""
     for entry in work.journal.stages.values():
         for path, digest in entry.written.items() if entry.status == APPLIED else ():
-            if path.startswith("/etc/netplan/") and sha256(work.system.read(path) or b"") != digest:
-                work.system.write(path, work.journal.blob(digest), Meta(0o600, 0, 0, 0))
+            if not path.startswith("/etc/netplan/") or sha256(work.system.read(path) or b"") == digest:
+                continue
+            if (content := work.journal.blob(digest)) is not None:  # else its own stage writes it anew, from the plan
+                work.system.write(path, content, Meta(0o600, 0, 0, 0))
                 work.report.did(f"{path}: written, since all files are loaded at once")
 
 

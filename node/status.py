@@ -5,6 +5,7 @@ from typing import Any
 
 from . import httpcall
 from .docker import OK, STACK, connect
+from .kept import kept
 from .request import Owner
 from .system import System
 
@@ -16,7 +17,10 @@ Json = dict[str, Any]
 
 
 def status(system: System, owner: Owner, desired: Json) -> Json:
-    """{"containers": […], "api": null or {…}} for desired {"lines": n, "api": bool, "address": "…", "port": n}."""
+    """How rank and API are, for {"lines": n, "api": bool, "address": "…", "port": n}.
+
+    {"containers": […], "kept": null or {…}, "api": null or {…}}.
+    """
     containers, api = system.parallel(
         [
             lambda: _containers(system, owner, int(desired.get("lines", LINES))),
@@ -30,13 +34,14 @@ def _containers(system: System, owner: Owner, lines: int) -> Json:
     docker = connect(system)
     found: list[Json] = []
     try:
-        for container in docker.containers():
+        everything = docker.containers()
+        for container in everything:
             if container["labels"].get(STACK) == owner.label():
                 log = [line[:500] for line in docker.logs(container["id"], lines)]
                 found.append({**container, "log": log})
     except OSError as error:
-        return {"containers": found, "docker_error": str(error)}
-    return {"containers": found, "docker_error": None}
+        return {"containers": found, "kept": None, "docker_error": str(error)}
+    return {"containers": found, "kept": kept(everything, owner.label()), "docker_error": None}
 
 
 def _api(where: tuple[str, int]) -> Json:

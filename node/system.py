@@ -25,6 +25,7 @@ from .run import Result
 T = TypeVar("T")
 
 PIECE = 1 << 20  # bytes of a large file in memory at one time
+JSON = "Content-Type: application/json\r\n"
 
 
 @dataclass(frozen=True)
@@ -240,11 +241,11 @@ class System:
         self.checkpoint(f"after {' '.join(argv)}")
         return result
 
-    def docker_call(self, method: str, path: str, timeout: float) -> tuple[int, bytes]:
-        """Status and body of a request to Docker. Raises `OSError` where it does not answer."""
+    def docker_call(self, method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
+        """Status and body of a request to Docker; `body` is JSON. Raises `OSError` where it does not answer."""
         if method != "GET":
             self.checkpoint(f"before docker {method} {path}")
-        answer = httpcall.call(str(self.path(self.docker_socket)), method, path, timeout)
+        answer = httpcall.call(str(self.path(self.docker_socket)), method, path, timeout, body, JSON if body else "")
         if method != "GET":
             self.checkpoint(f"after docker {method} {path}")
         return answer

@@ -9,9 +9,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, files, guard, limits, lock, management, observe, owner, sent
+from . import alive, files, guard, kept, limits, lock, management, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
+from .docker import KEPT, connect
 from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal, Undo
 from .request import ENGINE_ALIVE, FAILED, NEWER_SCHEMA, READ_BACK, Failure, Request
 from .stages import STAGES, UNDO, Stage
@@ -283,6 +284,16 @@ def _tried(run: Run, operation: Undo) -> tuple[str, ...]:
     return ()
 
 
+def _forget_engine(run: Run) -> None:
+    """Remove what is kept of an engine. A docker that does not answer is no reason to leave the rest as it is."""
+    if not run.system.exists(run.system.docker_socket):
+        return
+    try:
+        kept.forget(connect(run.system), run.report, run.request.owner.label())
+    except OSError as error:
+        run.report.note(f"docker does not answer ({error}): a container with the label {KEPT} may be left")
+
+
 def undo(run: Run) -> None:
     """Revert every stage that is left, last first, and remove everything of the stack from the node."""
     known = run.journal.system.exists(run.journal.folder)
@@ -294,6 +305,7 @@ def undo(run: Run) -> None:
         alive.refuse(run.system, run.node, "the revert", others)
     for name in names:
         revert(run, name)
+    _forget_engine(run)
     sent.clear(run.system, run.journal.folder)
     run.journal.remove()
     run.system.remove(owner.PATH)

@@ -97,7 +97,7 @@ def test_a_broken_group_replaces_the_gate_and_not_the_standstill(register: Regis
     assert found["gate"].ignored == {"update"}
     assert found["gate"].trigger == graph["gate"].trigger
     assert changed_commands(found, graph) == {
-        *("stop", "gate", "halt", "proof"),
+        *("stop", "gate", "halt", "health", "proof"),
         *(one.name for one in graph.of(CONTAINER)),
     }
 

@@ -69,6 +69,7 @@ NOT_OF_THE_GROUP: dict[str, Any] = {
     "readyTimeout": 60,
     "image": "engine:2",
     "image.ref": "engine:2",
+    "onFailure": "rollback",
     "image.archive": "engine.tar",
     "image.roceRing": True,
 }
@@ -185,6 +186,19 @@ def test_the_grace_of_a_stop_changes_no_container_otherwise(register: Register, 
     for container in found.of(CONTAINER):
         before = graph[container.name].inputs
         assert {key for key in before if before[key] != container.inputs[key]} == {"destroyGraceSeconds"}
+
+
+def test_what_becomes_of_an_engine_that_does_not_get_ready_is_told_to_health_alone(
+    register: Register, graph: Graph
+) -> None:
+    found = register(changed(ring(), {"engine.onFailure": "rollback"}))
+    assert {one.name for one in found.all if one.inputs != graph[one.name].inputs} == {"health"}
+    for rolls, of in ((False, graph), (True, found)):
+        told = json.loads(of["health"].inputs["stdin"])
+        assert list(told) == NAMES
+        assert {one["rollback"] for one in told.values()} == {rolls}
+        assert {one["ground"] for one in told.values()} == {planned(ring()).standstill}
+        assert {one["start"] for one in told.values()} == {"100"}
 
 
 def test_another_image_behind_the_same_tag_is_another_group() -> None:

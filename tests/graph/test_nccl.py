@@ -47,7 +47,7 @@ def test_a_new_library_replaces_the_group_and_changes_the_library_in_place(regis
     assert {name for name in ("stop", "standstill", "gate") if before[name].trigger == after[name].trigger} == set()
     different = {one.name for one in after.managed if plain(one.inputs) != plain(before[one.name].inputs)}
     stages = {f"spark{n}-nccl" for n in range(1, 5)}
-    assert different == {"proof", *stages, *(one.name for one in after.of(CONTAINER))}
+    assert different == {"health", "proof", *stages, *(one.name for one in after.of(CONTAINER))}
 
 
 def test_the_image_is_looked_into_where_something_lies_over_it(register: Register, graph: Graph) -> None:

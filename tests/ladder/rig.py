@@ -81,6 +81,7 @@ class Rig:
     environment: dict[str, str]
     stack: str
     config: dict[str, Any] = field(default_factory=dict)
+    salt: str = ""  # of what is encrypted in `config`
 
     # settings
 
@@ -137,7 +138,35 @@ class Rig:
     def write(self) -> None:
         """Write the stack file."""
         config = {f"spark-fabric:{key}": value for key, value in self.config.items()}
-        (self.checkout / f"Pulumi.{self.stack}.yaml").write_text(yaml.safe_dump({"config": config}))
+        salt = {"encryptionsalt": self.salt} if self.salt else {}
+        (self.checkout / f"Pulumi.{self.stack}.yaml").write_text(yaml.safe_dump({"config": config, **salt}))
+
+    def encrypt(self, path: str, value: str) -> None:
+        """Set one setting as a secret, as an operator does: the value is in no command line."""
+        self.pulumi("stack", "init", ok=None)
+        self.write()
+        file = self.checkout / f"Pulumi.{self.stack}.yaml"
+        subprocess.run(
+            [
+                self.checkout / "pulumiw",
+                "config",
+                "set",
+                "--secret",
+                "--path",
+                f"spark-fabric:{path}",
+                "-s",
+                self.stack,
+            ],
+            cwd=self.checkout,
+            env=self.environment,
+            input=value,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        written = yaml.safe_load(file.read_text())
+        self.salt = written["encryptionsalt"]
+        self.config = {key.removeprefix("spark-fabric:"): value for key, value in written["config"].items()}
 
     # commands
 

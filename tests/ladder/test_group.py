@@ -5,6 +5,8 @@ The tests share one stack, in the order of this file: each leaves it up and whol
 
 from __future__ import annotations
 
+import getpass
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,6 +38,14 @@ class Group:
         listing = f"docker ps -aq --filter label=spark-fabric.stack; docker ps -aq --filter name={NAME}"
         shown = "docker inspect --format '{{.Id}} {{.State.StartedAt}}'"
         return self.lab.everywhere(f"{{ {listing}; }} | sort -u | xargs -r {shown}")
+
+    def assert_put_back(self, why: str) -> None:
+        """All ranks are those that served last, and a preview starts them anew, saying so and why."""
+        self.rig.assert_one_group()
+        assert self.rig.engines()["spark1"]["spark-fabric.start"] == self.start
+        self.rig.assert_served()
+        run = self.rig.pulumi("preview", "--diff")
+        run.says(f"the engine that served last was put back: {why}", "spark1-engine")
 
     def up_with_a_new_start(self) -> None:
         """An `up` that replaces all ranks."""
@@ -131,9 +141,28 @@ def test_a_rank_that_crashes_while_loading_is_told_at_once_with_the_lines_of_all
         "rank 2 on spark3: exited, exit code 1",
         "simulated crash while loading",
         *(f"--- rank {rank} on spark{rank + 1} ---" for rank in range(4)),
+        f"The engine that served last is kept on the nodes (start {group.start})",
     )
     assert run.seconds < QUICK_S
+
+
+def test_the_engine_that_served_last_is_brought_back_by_hand_and_the_preview_tells(group: Group) -> None:
+    group.rig.fleet("rollback").says("serves deepseek-v4.1-flash")
+    group.assert_put_back(f"as {getpass.getuser()}@")
+
+
+def test_with_rollback_a_failed_up_brings_it_back_and_fails_with_the_first_cause(group: Group) -> None:
+    group.rig.set("engine.onFailure", "rollback")
+    image = group.lab.everywhere(f"docker inspect --format '{{{{.Image}}}}' {NAME}")
+    with group.rig.changed("engine.env.ENGINE_FAULT", "crash@2"), group.rig.changed("engine.image", "spark-engine:sim"):
+        run = group.rig.up(ok=False)
+        run.says("simulated crash while loading", f"serves again (start {group.start})")
+        *_, reason = re.findall(r"rank \d on spark\d: exited.*", run.out)
+        assert reason == "rank 2 on spark3: exited, exit code 1"
+        group.assert_put_back(reason)
+    assert group.lab.everywhere(f"docker inspect --format '{{{{.Image}}}}' {NAME}") == image
     group.up_with_a_new_start()
+    group.rig.unchanged()
     group.rig.assert_served()
 
 

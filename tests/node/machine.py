@@ -93,6 +93,8 @@ class Machine(System):
         self.docker = False  # whether Docker makes a chain of its own
         self.units: dict[str, bool] = {}
         self.containers: list[dict[str, Any]] = []
+        self.made = 0  # containers
+        self.volumes: list[dict[str, Any]] = []
         self.env = {"SSH_CONNECTION": "198.18.0.254 40000 198.18.0.11 22"}
         self.hooks: dict[str, Callable[[list[str]], Result | None]] = {}
         self.neighbours: list[dict[str, Any]] = []
@@ -359,9 +361,13 @@ class Machine(System):
         assert isinstance(result, Result)
         return result
 
-    def docker_call(self, method: str, path: str, timeout: float) -> tuple[int, bytes]:  # noqa: ARG002
+    def docker_call(self, method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:  # noqa: ARG002
         if method == "GET" and path.startswith("/containers/json"):
             return 200, json.dumps([self._listed(c) for c in self.containers]).encode()
+        if path == "/volumes":
+            return 200, json.dumps({"Volumes": self.volumes}).encode()
+        if created := re.fullmatch(r"/containers/create\?name=(\S+)", path):
+            return self._create(created[1], json.loads(body))
         found = re.fullmatch(r"/containers/([^/?]+)(/\w+)?(\?.*)?", path)
         container = next((c for c in self.containers if found and c["id"] == found[1]), None)
         if container is None:
@@ -373,10 +379,37 @@ class Machine(System):
         if found and found[2] == "/stop":
             container["state"] = "exited"
             return 204, b""
+        if found and found[2] == "/start":
+            container["state"] = "running"
+            return 204, b""
         if found and found[2] == "/logs":
             line = b"loading\nready\n"
             return 200, b"\1\0\0\0" + len(line).to_bytes(4, "big") + line
-        return 200, json.dumps({"State": {"ExitCode": 1, "StartedAt": "2025-01-01T00:00:00Z"}}).encode()
+        told = container.get("told") or {}
+        shown = {
+            "State": {"ExitCode": 1, "StartedAt": "2025-01-01T00:00:00Z"},
+            "Image": told.get("Image", "sha256:1"),
+            "Config": {
+                "Image": "engine:1",
+                "Hostname": "spark1",
+                **told.get("Config", {}),
+                "Labels": container["labels"],
+            },
+            "HostConfig": told.get("HostConfig", {}),
+            "Mounts": told.get("Mounts", []),
+        }
+        return 200, json.dumps(shown).encode()
+
+    def _create(self, name: str, told: dict[str, Any]) -> tuple[int, bytes]:
+        """A container as docker makes it; `told` keeps what `inspect` shows of it."""
+        if any(one["name"] == name for one in self.containers):
+            return 409, b'{"message": "the name is in use"}'
+        self.made += 1
+        config = {key: value for key, value in told.items() if key not in ("HostConfig", "Labels")}
+        one = {"id": f"made-{self.made}", "name": name, "labels": told["Labels"], "state": "created"}
+        told = {"Image": told["Image"], "Config": config, "HostConfig": told["HostConfig"]}
+        self.containers.append({**one, "told": told})
+        return 201, json.dumps({"Id": one["id"]}).encode()
 
     @staticmethod
     def _listed(container: dict[str, Any]) -> dict[str, Any]:

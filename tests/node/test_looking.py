@@ -139,7 +139,7 @@ def test_observing_changes_nothing(fabric: Machine) -> None:
 
 
 def test_a_missing_tool_is_an_error_of_its_part_only(machine: Machine) -> None:
-    def dead(method: str, path: str, timeout: float) -> tuple[int, bytes]:
+    def dead(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         raise OSError("connection refused")
 
     machine.docker_call = dead  # type: ignore[method-assign]

@@ -158,7 +158,7 @@ def test_a_process_that_uses_rdma_is_named(machine: Machine) -> None:
 def test_a_docker_that_does_not_answer_is_no_proof_of_silence(machine: Machine) -> None:
     take(machine)
 
-    def dead(method: str, path: str, timeout: float) -> tuple[int, bytes]:
+    def dead(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         raise OSError("no answer")
 
     machine.docker_call = dead  # type: ignore[method-assign]

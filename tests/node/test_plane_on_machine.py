@@ -576,3 +576,27 @@ def test_the_full_observation_satisfies_the_plan(machine: Machine) -> None:
     assert seen["ssh"] == {"address": "198.18.0.11", "netdev": MANAGEMENT}
     assert set(seen["hcas"]) == {hca for hca, _ in FABRIC.values()}
     assert seen["errors"] == []
+
+
+def test_an_address_beside_ours_is_drift_and_goes(machine: Machine) -> None:
+    """F041"""
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    machine.links["enp1s0f0np0"]["addresses"].append("10.10.0.99/24")
+    assert {one.code for one in deviations(plane(), observe.observe(machine, OWNER))} == {"link.extra-address"}
+    ask(machine, "apply", "plane0", plane())
+    assert machine.links["enp1s0f0np0"]["addresses"] == ["10.10.0.10/24"]
+
+
+def test_a_port_that_lost_mtu_and_address_comes_back_and_no_other_is_touched(machine: Machine) -> None:
+    """F011"""
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    machine.links["enp1s0f0np0"] |= {"mtu": 1500, "addresses": []}
+    seen = {(one.code, one.subject) for one in deviations(plane(), observe.observe(machine, OWNER))}
+    assert {("link.mtu", "enp1s0f0np0"), ("link.address", "enp1s0f0np0")} <= seen
+    machine.calls.clear()
+    ask(machine, "apply", "plane0", plane())
+    link = machine.links["enp1s0f0np0"]
+    assert (link["mtu"], link["addresses"]) == (9000, ["10.10.0.10/24"])
+    assert not [call for call in machine.calls if "enp1s0f1np1" in " ".join(call)]

@@ -123,7 +123,7 @@ def inspected(machine: Machine, answer: Json) -> None:
     ]
     call = machine.docker_call
 
-    def docker_call(method: str, path: str, timeout: float) -> tuple[int, bytes]:
+    def docker_call(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         if path == "/containers/a/json":
             return 200, json.dumps(answer).encode()
         return call(method, path, timeout)
@@ -264,7 +264,7 @@ def test_lines_are_the_first_that_match_and_the_first_error_is_told(rank: Machin
     )
     call = rank.docker_call
 
-    def docker_call(method: str, path: str, timeout: float) -> tuple[int, bytes]:
+    def docker_call(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         return (200, log) if path.startswith("/containers/a/logs") else call(method, path, timeout)
 
     rank.docker_call = docker_call  # type: ignore[method-assign]
@@ -281,7 +281,7 @@ def test_a_container_that_has_ended_is_none(rank: Machine) -> None:
 
 
 def test_a_docker_that_does_not_answer_is_told(machine: Machine) -> None:
-    def dead(method: str, path: str, timeout: float) -> tuple[int, bytes]:
+    def dead(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         raise OSError("connection refused")
 
     machine.docker_call = dead  # type: ignore[method-assign]

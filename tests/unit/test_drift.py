@@ -269,6 +269,16 @@ def test_a_neighbour_that_is_entered_wrongly_is_put_right_by_the_check_of_the_fa
     assert of_fleet(refusing, raw).stages.keys() - {("spark2", "image")} == set()
 
 
+def test_an_engine_that_was_put_back_is_told_once_with_why_and_is_started_anew(plan: Plan) -> None:
+    raw = running(plan)
+    for node in raw.values():
+        node["started"] = {"start": "100", "back": "rank 2 on spark3: exited, exit code 1"}
+    group = of_group(plan, raw, "200")
+    [reason] = group.reasons
+    assert reason.endswith("served last was put back: rank 2 on spark3: exited, exit code 1")
+    assert (group.broken, group.start) == (f"{reason} (start 200)", "200")
+
+
 def test_containers_of_others_do_not_count(plan: Plan) -> None:
     stranger = {"name": "x", "state": "running", "labels": {"spark-fabric.stack": "spark-fabric/other/default"}}
     assert broken_with(plan, container(plan, 1), stranger, {**stranger, "labels": {}}) == ()

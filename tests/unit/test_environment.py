@@ -11,12 +11,13 @@ import yaml
 from fleet import on_node, stackfile, survey
 from fleet.__main__ import status
 from fleet.drift import Drift
-from fleet.environment import HIDDEN, listing, resolved
+from fleet.environment import listing, resolved
 from fleet.loading import load
 from fleet.plan import Plan
 from fleet.planner import make
 from fleet.probe import Probe
 from fleet.stack import StackName
+from node.hide import HIDDEN
 from tests.unit import heard, observed
 from tests.unit.fakes import link
 from tests.unit.stacks import changed, ring

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,11 +47,31 @@ class Clock:
         return self.now
 
 
-def waited(patch: pytest.MonkeyPatch, *rounds: list[Answer], ready_s: float = 60) -> tuple[int, float]:
-    """The exit status and the seconds until then, where the nodes say this round by round, the last one for ever."""
+Acts = list[tuple[str, list[str], str]]  # action, nodes, start
+
+
+def waited(
+    patch: pytest.MonkeyPatch,
+    *rounds: list[Answer],
+    ready_s: float = 60,
+    rollback: bool = False,
+    acts: Acts | None = None,
+    fails: str = "",
+) -> tuple[int, float]:
+    """The exit status and the seconds until then, where the nodes say this round by round, the last one for ever.
+
+    `acts` gets what is done to containers; the action `fails` does so on all nodes.
+    """
     clock, left = Clock(), list(rounds)
 
     def on_all(verb: str, stack: str, links: list[Link], requests: dict[str, Any]) -> list[Answer]:
+        if verb == "engines":
+            desired = requests[links[0].name]["desired"]
+            assert {requests[one.name]["stage"] for one in links} == {"engines"}
+            if acts is not None:
+                acts.append((desired["action"], [one.name for one in links], desired["start"]))
+            failed = desired["action"] == fails
+            return [Answer(one.name, int(failed), None if failed else {}, "no room" * failed) for one in links]
         assert verb == "status"
         assert all(requests[one.name]["desired"]["lines"] == 20 for one in links)
         return left.pop(0) if len(left) > 1 else left[0]
@@ -59,7 +80,16 @@ def waited(patch: pytest.MonkeyPatch, *rounds: list[Answer], ready_s: float = 60
     patch.setattr(on_node, "lost_nodes", lambda _: set())
     patch.setattr(health, "time", clock)
     desired = {
-        f"spark{number + 1}": {"rank": number, "port": 1, "api": number == 0, "lines": 20, "ready_s": ready_s}
+        f"spark{number + 1}": {
+            "rank": number,
+            "port": 1,
+            "api": number == 0,
+            "lines": 20,
+            "ready_s": ready_s,
+            "start": "200",
+            "ground": "g",
+            "rollback": rollback,
+        }
         for number in range(2)
     }
     patch.setattr("sys.stdin", io.StringIO(json.dumps(desired)))
@@ -140,3 +170,84 @@ def test_a_long_silence_is_told(
 
 def test_a_silent_rank_does_not_hide_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited(monkeypatch, [silent(0), rank(1, "exited", exit_code=1)]) == (1, 0)
+
+
+def kept(answer: Answer, start: str = "100", ground: str = "g") -> Answer:
+    """The same node, with an engine that is kept."""
+    return replace(answer, result={**(answer.result or {}), "kept": {"start": start, "ground": ground}})
+
+
+CRASHED = [kept(rank(0, api=LOADING)), kept(rank(1, "exited", exit_code=1))]
+
+
+def test_an_engine_that_serves_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    acts: Acts = []
+    assert waited(monkeypatch, [rank(0, api=READY), rank(1)], acts=acts)[0] == 0
+    assert acts == [("keep", ["spark1", "spark2"], "200")]
+    assert waited(monkeypatch, [rank(0, api=READY), rank(1)], fails="keep")[0] == 0
+    assert "It cannot be kept to go back to: spark1: no room" in capsys.readouterr().out
+
+
+def test_a_failed_start_says_how_to_go_back_and_leaves_the_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts: Acts = []
+    assert waited(monkeypatch, CRASHED, acts=acts)[0] == 1
+    assert not acts
+    *_, hint, _, reason = capsys.readouterr().err.splitlines()
+    assert "kept on the nodes (start 100)" in hint
+    assert "`python -m fleet rollback -s no-such-stack`" in hint
+    assert reason == "rank 1 on spark2: exited, exit code 1"
+
+
+def test_with_rollback_the_engine_before_is_started_as_a_group_and_the_first_cause_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts: Acts = []
+    again = [kept(rank(0, api=READY)), kept(rank(1))]
+    assert waited(monkeypatch, CRASHED, again, rollback=True, acts=acts)[0] == 1
+    assert acts == [
+        ("remove", ["spark1", "spark2"], "200"),
+        ("back", ["spark2"], "100"),
+        ("back", ["spark1"], "100"),
+    ]
+    *_, outcome, reason = capsys.readouterr().err.splitlines()
+    assert "serves again (start 100)" in outcome
+    assert reason == "rank 1 on spark2: exited, exit code 1"
+
+
+@pytest.mark.parametrize("fails", ["remove", "back"])
+def test_a_way_back_that_fails_is_told_and_goes_no_further(
+    fails: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts: Acts = []
+    assert waited(monkeypatch, CRASHED, rollback=True, acts=acts, fails=fails)[0] == 1
+    assert acts[-1][0] == fails
+    assert len(acts) == (1 if fails == "remove" else 2)
+    told = capsys.readouterr().err
+    assert f"could not be brought back:\n{acts[-1][1][0]}: no room\n" in told
+    assert told.rstrip().endswith("rank 1 on spark2: exited, exit code 1")
+
+
+def test_the_engine_before_may_fail_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    again = [kept(rank(0, "exited", exit_code=9)), kept(rank(1))]
+    assert waited(monkeypatch, CRASHED, again, rollback=True)[0] == 1
+    told = capsys.readouterr().err
+    assert "could not be brought back:\nrank 0 on spark1: exited, exit code 9\nrank 1 on spark2: exited" in told
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        ([kept(rank(0)), rank(1, "exited")], "There is no way back: nothing is kept on spark2."),
+        ([kept(rank(0)), kept(rank(1, "exited"), start="90")], "the nodes have kept different starts, 100, 90"),
+        ([kept(rank(0)), kept(rank(1, "exited"), ground="h")], "the fabric, a library or the ranks have changed since"),
+    ],
+)
+def test_what_is_no_generation_is_not_gone_back_to(
+    last: list[Answer], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts: Acts = []
+    assert waited(monkeypatch, last, rollback=True, acts=acts)[0] == 1
+    assert not acts
+    assert why in capsys.readouterr().err

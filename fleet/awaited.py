@@ -1,0 +1,35 @@
+"""What is wanted of the engine's containers on each rank, from the plan: what `health.py` and `generation.py` take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleet.plan import Plan
+from fleet.scalars import OnFailure
+
+LOG_LINES = 20  # of each rank, when one of them ends
+
+
+def engines(plan: Plan) -> dict[str, Any]:
+    """How the node program finds a rank's container, and how many seconds it gives it to end."""
+    return {"name": plan.container_name, "grace": plan.settings.engine.stop_grace}
+
+
+def awaited(plan: Plan, start: str) -> dict[str, dict[str, Any]]:
+    """By node, in rank order. `start` names the start of the engines that is waited for, and kept once it serves."""
+    engine = plan.settings.engine
+    return {
+        node.name: {
+            "rank": node.rank,
+            "port": engine.port,
+            "address": engine.own_address,
+            "api": node.rank == 0,
+            "lines": LOG_LINES,
+            "ready_s": engine.ready_timeout,
+            **engines(plan),
+            "start": start,
+            "ground": plan.standstill,
+            "rollback": engine.on_failure is OnFailure.ROLLBACK,
+        }
+        for node in plan.ranks
+    }
