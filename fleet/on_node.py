@@ -43,6 +43,7 @@ from node.pack import program
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
 UNREACHABLE = 255
+ENDED_BY_TIMEOUT = (124, 137)  # of timeout(1): it ended the program, or had to kill it
 # On the node; a change has what its stage may take (`node/limits.py`).
 LIMITS_S = {
     "observe": 10,
@@ -257,6 +258,8 @@ def ask(
     text = err.decode(errors="replace").strip()
     if process.returncode == UNREACHABLE:
         return Answer(link.name, UNREACHABLE, None, _unreachable(link, text))
+    if process.returncode in ENDED_BY_TIMEOUT:
+        text = f"{text}\n{verb}: not done after {seconds} s, and ended. Is {link.name} overloaded?".strip()
     lines = out.decode(errors="replace").strip().splitlines()
     try:
         result = json.loads(lines[-1]) if lines else None

@@ -136,6 +136,14 @@ def test_a_silent_node_costs_no_more_than_the_limit(ssh: FakeSsh) -> None:
     assert "no answer within 0.5 s" in answer.text
 
 
+@pytest.mark.parametrize("status", [124, 137])
+def test_a_program_that_the_node_ended_for_its_time_is_told_so(status: int, ssh: FakeSsh) -> None:
+    ssh.answers("spark1", None, status=status, said="half a line")
+    answer = asked(verb="observe")
+    assert (answer.status, answer.reached) == (status, True)
+    assert answer.text == "half a line\nobserve: not done after 10 s, and ended. Is spark1 overloaded?"
+
+
 def test_a_refusal_keeps_its_status_and_its_reasons(ssh: FakeSsh) -> None:
     ssh.answers("spark1", {"ok": False, "error": "an engine runs"}, status=9, said="an engine runs")
     answer = asked(verb="apply")
