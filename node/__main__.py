@@ -67,6 +67,7 @@ def act(system: System, verb: str, request: Request) -> Json:
             request.owner,
             named=asked.get("libraries") or (),
             folders=asked.get("folders") or (),
+            weights=asked.get("weights"),
             with_mesh=asked.get("mesh") or False,
         )
     # Compiling these costs more time than `observe` takes.

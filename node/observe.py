@@ -27,13 +27,15 @@ def observe(
     named: Iterable[str] = (),
     folders: Iterable[str] = (),
     *,
+    weights: str | None = None,
     with_mesh: bool | str = False,
 ) -> Json:
     """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors".
 
-    `named` are paths of NCCL libraries of the operator's, `folders` those of other things that the engine gets. All of
-    it has the mesh only where it is wanted (`with_mesh`; "full" for what is left out where all is as the journal has
-    it), or where something of one is on the node.
+    `named` are paths of NCCL libraries of the operator's, `folders` those of other things that the engine gets,
+    `weights` the folder with its weights. All of it has the part "weights" only where that is named, and the mesh only
+    where it is wanted (`with_mesh`; "full" for what is left out where all is as the journal has it), or where something
+    of one is on the node.
     """
     sides = mesh.EVERYTHING if with_mesh == "full" else mesh.PREVIEW
     if parts is not None:
@@ -57,11 +59,13 @@ def observe(
         "processes": lambda: holders.observe(system),
         "platform": lambda: platform.observe(system),
         "folders": lambda: {"folders": platform.folders(system, folders)},
+        "weights": lambda: {"weights": _weights(system, weights)},
         "mesh": lambda: {"mesh": mesh.observe(system, _stages(system, asking), sides)},
     }
     if parts is None:
         has_mesh = bool(with_mesh) or mesh.present(system, _stages(system, asking))
-        wanted = [name for name in makers if name != "nm-devices" and (has_mesh or name != "mesh")]
+        unwanted = {"nm-devices", *([] if has_mesh else ["mesh"]), *([] if weights else ["weights"])}
+        wanted = [name for name in makers if name not in unwanted]
     else:
         wanted = [name for name in makers if name in parts or (name == "mesh" and sides)]
     observed: Json = {"schema": SCHEMA}
@@ -110,6 +114,14 @@ def _machine(system: System) -> Json:
             name: _has(system, name) for name in ("ip", "nmcli", "netplan", "docker", "iptables", "ping", "systemctl")
         },
     }
+
+
+def _weights(system: System, path: str | None) -> Json | None:
+    if path is None:
+        return None
+    from .weights import observe as look  # noqa: PLC0415 - few ask, and compiling it costs time
+
+    return look(system, path)
 
 
 def _has(system: System, name: str) -> bool:

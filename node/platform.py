@@ -76,7 +76,7 @@ def folders(system: System, named: Iterable[str]) -> Json:
     Null where it lies on a network: looking there may take for ever.
     """
     mounted = far(system)
-    return {path: None if _under(path, mounted) else _folder(system, path) for path in named}
+    return {path: None if under(path, mounted) else _folder(system, path) for path in named}
 
 
 def far(system: System) -> list[str]:
@@ -87,7 +87,8 @@ def far(system: System) -> list[str]:
     ]
 
 
-def _under(path: str, folders: list[str]) -> bool:
+def under(path: str, folders: list[str]) -> bool:
+    """Whether a path is one of these folders, or in one."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
