@@ -32,6 +32,7 @@ class ContainerPlan:
     gpus: Gpus
     volumes: tuple[Volume, ...]
     labels: Mapping[str, str]
+    weights: str | None = None  # digest of what is known of them: other weights are another engine
     network_mode: str = "host"
     ipc_mode: str = "host"
     restart: str = "no"
@@ -65,4 +66,5 @@ class ContainerPlan:
             "network_mode": self.network_mode,
             "ipc_mode": self.ipc_mode,
             "restart": self.restart,
+            **({"weights": self.weights} if self.weights else {}),
         }

@@ -12,6 +12,7 @@ from fleet.model import Model as _Model
 from fleet.profiles import Profile
 from fleet.scalars import GpuChoice, Gpus, OnFailure, choice
 from fleet.serving import Serving
+from fleet.weights_settings import TOLD, Weights
 
 
 class Image(_Model):
@@ -144,6 +145,11 @@ class Engine(_Model):
     volumes: list[Annotated[Volume, BeforeValidator(_volume)]] = Field(
         [], description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`."
     )
+    weights: Weights | None = Field(
+        None,
+        description="The weights, as a folder of every node. Without it they are not looked at; `volumes` may mount "
+        "them.",
+    )
 
     @property
     def own_address(self) -> str:
@@ -152,6 +158,7 @@ class Engine(_Model):
 
     def rules(self) -> Iterator[Broken]:
         """Ports differ, mount points differ, and no variable is set that another key decides."""
+        yield from self._weights()
         if self.port == self.dist_port:
             yield Broken(
                 "port-twice",
@@ -183,3 +190,30 @@ class Engine(_Model):
                     (("volumes", seen[volume.target]),),
                 )
             seen.setdefault(volume.target, index)
+
+    def _weights(self) -> Iterator[Broken]:
+        """Weights that are checked are those that the engine loads."""
+        if self.weights is None:
+            return
+        yield from (broken.under("weights") for broken in self.weights.rules())
+        mount, also = self.weights.mount, (("weights",),)
+        for index, volume in enumerate(self.volumes):
+            if volume.target == mount:
+                seen, wanted = f"mounts at {mount}, where engine.weights goes", "one source for each target"
+            elif volume.target.startswith(f"{mount}/"):
+                seen, wanted = f"mounts at {volume.target}, inside of engine.weights", "nothing in that folder"
+            else:
+                continue
+            hint = "Remove it: engine.weights does this, read-only."
+            yield Broken("mount-twice", ("volumes", index), seen, wanted, hint, also)
+        for where, env in (("env", self.env), ("headEnv", self.head_env)):
+            for name in TOLD:
+                if env.get(name, mount) != mount:
+                    yield Broken(
+                        "weights-elsewhere",
+                        (where, name),
+                        f"is {env[name]}, and engine.weights is at {mount}",
+                        "one place",
+                        "Remove it here: it follows from engine.weights.mount.",
+                        also,
+                    )

@@ -9,9 +9,10 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface
 from typing import Any
 
-from fleet import library
+from fleet import library, weights
 from fleet.library import Library
 from fleet.topology import PCI_DOMAIN, Socket
+from fleet.weights import Weights
 from node import markers
 
 SCHEMA = 1
@@ -81,6 +82,7 @@ class Facts:
     stages: Mapping[str, Stage] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, Library] = field(default_factory=dict)  # by path: ours, and those that were asked for
+    weights: Weights | None = None  # None where nobody asked for them, or they could not be looked at
     has_mesh: bool = False  # files of a mesh of ours are there, whatever the journal says
     silent: frozenset[str] = frozenset()  # paths of libraries on a file system that does not answer
 
@@ -162,6 +164,7 @@ def parse(raw: Mapping[str, Any]) -> Facts:
         libraries={
             path: library.parse(path, file) for path, file in ((raw.get("nccl") or {}).get("files") or {}).items()
         },
+        weights=weights.parse(raw["weights"]) if raw.get("weights") else None,
         has_mesh=bool(markers.ours(dict(raw))),
         silent=frozenset((raw.get("nccl") or {}).get("silent") or ()),
     )

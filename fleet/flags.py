@@ -11,10 +11,9 @@ from fleet.scalars import LibraryMode
 from fleet.settings import Settings
 from fleet.told import Flag, Source, ep_size, resolved, told
 from fleet.topology import Kind
+from fleet.weights_settings import MODEL, TOLD
 
 __all__ = ["Devices", "Flag", "Source", "environment", "ep_size", "exact"]
-
-MODEL = "/models/DeepSeek-V4.1-Flash"
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ def environment(settings: Settings, rank: int, devices: Devices) -> Mapping[str,
     beside devices and interfaces is in `profiles.toml`.
     """
     flags = dict(_identity(settings, settings.ranks[rank], rank))
+    flags |= dict(_weights(settings))
     for name, value in _fixed(head=rank == 0):
         flags[name] = Flag(value, Source.DEFAULT)
     flags["NCCL_IB_HCA"] = Flag(exact(devices.hcas, devices.all_hcas), Source.TOPOLOGY)
@@ -108,9 +108,16 @@ def _identity(settings: Settings, node: Node, rank: int) -> Iterator[tuple[str, 
     yield of("SERVED_MODEL_NAME", "served_model_name", "engine.servedModelName", engine.served_model_name)
 
 
+def _weights(settings: Settings) -> Iterator[tuple[str, Flag]]:
+    weights = settings.engine.weights
+    for name in TOLD:
+        if weights and "mount" in weights.model_fields_set:
+            yield name, Flag(weights.mount, Source.SETTING, "engine.weights.mount")
+        else:
+            yield name, Flag(MODEL, Source.DEFAULT)
+
+
 def _fixed(*, head: bool) -> Iterator[tuple[str, str]]:
-    yield "MODEL_PATH", MODEL
-    yield "DSV41_SOURCE", MODEL
     yield "STATE_PATH", "/state"
     yield "DSV41_PACKED_DIR", "/engram"
     yield "DSPARK_SPS_TABLE", "/state/dspark_sps.json"

@@ -159,15 +159,18 @@ def _mount(settings: Settings, node: NodePlan, mount: Json, volume: Json) -> Par
         return _library(settings, node, source, what)
     if _networked(volume):
         return _network(node, what)
-    ours = next((one for one in settings.engine.volumes if one.target == target), None)
+    given = node.container.volumes if node.container else ()
+    ours = next((one for one in given if one.target == target), None)
     if ours is None:
         entry = f"{source}:{target}{':ro' if mount['read_only'] else ''}"
         return Part(
             Fate.LEAVE, node.name, what, f"the engine gets nothing there. To adopt it: {entry} in engine.volumes"
         )
+    weights = settings.engine.weights
+    key = "engine.weights" if weights and weights.mount == target else "engine.volumes"
     if ours.source != source:
-        return Part(Fate.LEAVE, node.name, what, f"the engine gets {ours.source} there, by engine.volumes")
-    return Part(Fate.ADOPT, node.name, what, "engine.volumes has it; destroy leaves it")
+        return Part(Fate.LEAVE, node.name, what, f"the engine gets {ours.source} there, by {key}")
+    return Part(Fate.ADOPT, node.name, what, f"{key} has it; destroy leaves it")
 
 
 def _library(settings: Settings, node: NodePlan, source: str, what: str) -> Part:

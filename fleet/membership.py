@@ -42,8 +42,8 @@ def unread(look: Look) -> Iterator[Problem]:
     for name, observed in look.nodes:
         for error in observed.get("errors") or []:
             part = re.match(r"([\w-]+): ", error)
-            if part and part.group(1) == "docker":
-                continue  # a check of its own
+            if part and part.group(1) in ("docker", "weights"):
+                continue  # checks of their own
             code = "unread-part" if part and part.group(1) not in PARTS else "unread"
             yield Problem(code, name, f"cannot be read: {error}", "an answer", "")
 

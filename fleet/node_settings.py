@@ -11,6 +11,7 @@ from fleet.model import Model as _Model
 from fleet.problems import Loc
 from fleet.scalars import State, choice
 from fleet.topology import Socket
+from fleet.weights_settings import NodeWeights
 
 
 class PortNames(_Model):
@@ -96,6 +97,7 @@ class Node(_Model):
     )
 
     nccl: NodeNccl = Field(NodeNccl(), description="Where the library lies on this node.")
+    weights: NodeWeights = Field(NodeWeights(), description="Where the weights lie on this node.")
 
     @property
     def active(self) -> bool:

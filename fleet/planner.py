@@ -314,8 +314,9 @@ class _Planner:
             shm_size=engine.shm_size,
             privileged=engine.privileged,
             gpus=engine.gpus,
-            volumes=(*engine.volumes, *self.libraries.mounts(library)),
+            volumes=(*self.settings.volumes_on(node), *self.libraries.mounts(library)),
             labels={"spark-fabric.stack": self.stack.label(self.settings.fleet.id), "spark-fabric.rank": str(rank)},
+            weights=facts.weights.content if engine.weights and facts and facts.weights else None,
         )
 
 

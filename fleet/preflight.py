@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet import containers, fits, levels, machine, membership, rates
+from fleet import checkpoint, containers, fits, levels, machine, membership, rates
 from fleet.drift import NEIGHBOURS, deviations_of
 from fleet.look import Check, Look, Planned, PlannedCheck
 from fleet.mesh.live import left, marked
@@ -97,6 +97,10 @@ AFTER: tuple[PlannedCheck, ...] = (
     containers.names,
     containers.folders,
     containers.engram,
+    checkpoint.folder,
+    checkpoint.files,
+    checkpoint.same,
+    checkpoint.revision,
     machine.image_space,
     machine.memory,
     fits.weights,

@@ -27,8 +27,9 @@ class Probe:
 class Question:
     """What the nodes behind `links` are asked for beside what they always tell.
 
-    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies; `folders` are
-    those that the engine gets, on all nodes. `mesh` asks for that of a node too where there is nothing of one yet.
+    `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies, `weights` the
+    folders with the engine's weights; `folders` are those that the engine gets, on all nodes. `mesh` asks for that of a
+    node too where there is nothing of one yet.
     """
 
     stack: StackName
@@ -36,6 +37,7 @@ class Question:
     links: Sequence[Link]
     libraries: Mapping[str, str] = field(default_factory=dict)
     folders: Sequence[str] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
     mesh: bool = False
 
 
@@ -53,6 +55,7 @@ def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
                 "libraries": [libraries[link.name]] if link.name in libraries else [],
                 "folders": list(question.folders),
                 "mesh": question.mesh,
+                **({"weights": question.weights[link.name]} if link.name in question.weights else {}),
             },
         }
         for link in links

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from fleet import scalars, variables
 from fleet.addressing import LAST_HOST, SUBNET_PREFIX, subnets_in
 from fleet.engine_rules import broken
-from fleet.engine_settings import OWNED_ENV, Engine
+from fleet.engine_settings import OWNED_ENV, Engine, Volume
 from fleet.fabric_settings import Fabric
 from fleet.mesh.conditions import unmet
 from fleet.mesh.settings import Mesh
@@ -89,6 +89,17 @@ class Settings(_Model):
         """Where the operator says that the library lies on a node; None where none does, or a local one is sent."""
         return node.nccl.on_node or self.nccl.library.on_node
 
+    def weights_on(self, node: Node) -> str | None:
+        """Where the weights lie on a node; None where the settings name no place for them."""
+        return (node.weights.path or self.engine.weights.path) if self.engine.weights else None
+
+    def volumes_on(self, node: Node) -> tuple[Volume, ...]:
+        """What the operator gives the engine on a node: the volumes, and the weights read-only."""
+        if self.engine.weights is None:
+            return tuple(self.engine.volumes)
+        weights = {"source": self.weights_on(node), "target": self.engine.weights.mount, "readOnly": True}
+        return (*self.engine.volumes, Volume.model_validate(weights))
+
     def rules(self) -> Iterator[Broken]:
         """Everything that holds between the parts."""
         yield from (broken.under("fabric") for broken in self.fabric.rules())
@@ -102,6 +113,7 @@ class Settings(_Model):
         yield from self._apart()
         yield from self._variables()
         yield from self._library()
+        yield from self._weights()
         yield from unmet(self)
         yield from broken(self)
 
@@ -223,14 +235,19 @@ class Settings(_Model):
             return
         yield from self._source(own)
         at = self.nccl.target if mode is LibraryMode.OVERLAY else LIBRARY_FOLDER
-        for index, volume in enumerate(self.engine.volumes):
-            if volume.target == at:
+        mounts: list[tuple[Loc, str]] = [
+            (("engine", "volumes", index), volume.target) for index, volume in enumerate(self.engine.volumes)
+        ]
+        if self.engine.weights:
+            mounts.append((("engine", "weights", "mount"), self.engine.weights.mount))
+        for loc, target in mounts:
+            if target == at:
                 yield Broken(
                     "mount-twice",
-                    ("engine", "volumes", index),
+                    loc,
                     f"mounts at {at}, where nccl.library goes",
                     "one source for each target",
-                    "Remove it: nccl.library does this.",
+                    "Remove it: nccl.library does this." if "volumes" in loc else "Choose another place.",
                     (("nccl",), ("fabric", "topology")),
                 )
 
@@ -266,6 +283,14 @@ class Settings(_Model):
         loc: Loc = ("nodes", index, "nccl", "onNode")
         also: tuple[Loc, ...] = (("nccl",), ("fabric", "topology"))
         return Broken("nccl-unused", loc, f"is set, and {why}", "it with nccl.library.onNode", "Remove it.", also)
+
+    def _weights(self) -> Iterator[Broken]:
+        """No node says where weights lie that nobody asked for."""
+        for index, node in enumerate(self.nodes):
+            if node.weights.path and self.engine.weights is None:
+                loc: Loc = ("nodes", index, "weights", "path")
+                seen, wanted = "is set without engine.weights", "it beside engine.weights.path"
+                yield Broken("weights-unused", loc, seen, wanted, "Set that, or remove it.", (("engine",),))
 
     def _apart(self) -> Iterator[Broken]:
         """No management address lies in a fabric pool."""

@@ -156,7 +156,8 @@ def look(
     """
     named = {node.name: path for node in settings.ranks if (path := settings.library_on(node))}
     folders = sorted({volume.source for volume in settings.engine.volumes if volume.source.startswith("/")})
-    question = Question(stack, settings.fleet.id, links, named, folders, settings.mesh.enabled)
+    weights = {node.name: path for node in settings.ranks if (path := settings.weights_on(node))}
+    question = Question(stack, settings.fleet.id, links, named, folders, weights, settings.mesh.enabled)
     seen = at_rest(lambda: probe(question)) if changing else probe(question)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
     asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive)

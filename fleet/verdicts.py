@@ -37,6 +37,7 @@ class About(StrEnum):
     NO_ARCHIVE = "no archive of the image"
     VOLUMES = "folders for the engine"
     ENGRAM = "a folder for the packed engram"
+    WEIGHTS = "engine.weights"
     GID = "engine.gidIndex"
     PROFILE = "NCCL's variables by profile"
     LAUNCHER = "a profile of the launcher"
@@ -321,6 +322,19 @@ CHECKS: tuple[Row, ...] = (
     _warning("volume-missing", "the folders that the engine gets are there", About.VOLUMES),
     _warning("engram-missing", "the packed engram is there", About.ENGRAM),
     _start("engram-space", "there is room to pack the engram", About.ENGRAM),
+    # The weights
+    _refused("weights-unread", "the folder of weights can be looked at", About.WEIGHTS),
+    _refused("weights-folder", "the folder of weights is there", About.WEIGHTS),
+    _problem("weights-network", "the weights are on the node's own disk", About.WEIGHTS),
+    _problem("weights-config", "the checkpoint has its config", About.WEIGHTS),
+    _problem("weights-index", "the checkpoint has an index that names its shards", About.WEIGHTS),
+    _problem("weights-shards", "each shard of the index is there", About.WEIGHTS),
+    _problem("weights-empty", "no file of the checkpoint is empty", About.WEIGHTS),
+    _problem("weights-unreadable", "each file of the checkpoint can be read", About.WEIGHTS),
+    _problem("weights-link", "no file of the checkpoint is a link out of the folder", About.WEIGHTS),
+    _problem("weights-differ", "config and index are the same everywhere", About.WEIGHTS),
+    _problem("weights-sizes", "the shards are the same everywhere, by name and size", About.WEIGHTS),
+    _problem("weights-revision", "the checkpoint is of the revision that the settings name", About.WEIGHTS),
     # NCCL's library
     _refused("overlay-target", "the image has the file to lie over", About.LIBRARY),
     _refused("library-absent", "the library is there", About.LIBRARY),

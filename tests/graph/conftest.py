@@ -36,13 +36,18 @@ def planned(
     image_id: str = IMAGE_ID,
     machines: dict[str, str] | None = None,
     library: Choice | None = None,
+    weights: dict[str, dict[str, Any]] | None = None,
 ) -> Plan:
-    """The plan for fresh nodes; `machines` gives some of them another machine id. `library` is a local one."""
+    """The plan for fresh nodes; `machines` gives some of them another machine id, `weights` what is in that folder.
+
+    `library` is a local one.
+    """
     settings = load(config)
     facts = {}
     for node in settings.nodes:
         raw = observed.fresh(int(node.name.removeprefix("spark")), str(node.address))
         raw["machine_id"] = (machines or {}).get(node.name, raw["machine_id"])
+        raw["weights"] = (weights or {}).get(node.name)
         facts[node.name] = parse(raw)
     return make(settings, facts, STACK, image_id=image_id, library=library)
 

@@ -18,9 +18,11 @@ from fleet.catalogue import every_key
 from fleet.container import ContainerPlan
 from fleet.engine_settings import Volume
 from fleet.flags import Flag, Source
+from fleet.known import WEIGHTS
 from fleet.nccl_settings import PIP_LIBRARY
 from fleet.on_node import Link
 from fleet.scalars import Gpus
+from fleet.weights_settings import MODEL
 from tests.graph.conftest import STACK, Register, planned
 from tests.graph.recorder import CONTAINER, PROVIDER, Graph, is_secret, plain, record
 from tests.unit.stacks import LIBRARY, NO_PROFILE, changed, ring
@@ -44,6 +46,9 @@ CHANGES: dict[str, Any] = {
     "gpus": "cdi",
     "shmSize": "1g",
     "volumes": ["/a:/b:ro"],
+    "weights": {"path": "/data"},
+    "weights.path": "/other",
+    "weights.mount": "/m",
     "serving": {"contextLength": 8192},
     "serving.contextLength": 8192,
     "serving.maxRunningRequests": 2,
@@ -72,6 +77,7 @@ NOT_OF_THE_GROUP: dict[str, Any] = {
     "onFailure": "rollback",
     "image.archive": "engine.tar",
     "image.roceRing": True,
+    "weights.revision": WEIGHTS.revision,
 }
 # For every argument of a container: another value.
 ARGUMENTS: dict[str, Any] = {
@@ -91,6 +97,7 @@ ARGUMENTS: dict[str, Any] = {
     "network_mode": "bridge",
     "ipc_mode": "private",
     "restart": "always",
+    "weights": "1" * 64,
 }
 
 
@@ -140,6 +147,7 @@ def test_a_container_is_as_the_settings_say(register: Register) -> None:
     assert inputs["deviceRequests"] == [{"driver": "cdi", "deviceIds": ["nvidia.com/gpu=all"]}]
     assert inputs["mounts"] == [
         {"type": "bind", "source": "/a", "target": "/b", "readOnly": True},
+        {"type": "bind", "source": "/data", "target": MODEL, "readOnly": True},
         {"type": "bind", "source": LIBRARY, "target": PIP_LIBRARY, "readOnly": True},
     ]
     assert {"A=1", "EP_SIZE=4", "SERVER_PORT=9999", "DIST_INIT_ADDR=192.168.1.11:20001"} <= set(inputs["envs"])
@@ -160,24 +168,29 @@ def test_every_key_of_the_engine_is_in_one_of_the_tables() -> None:
     assert keys == CHANGES.keys() | NOT_OF_THE_GROUP.keys()
 
 
+def without(key: str) -> dict[str, Any]:
+    """A ring with what has to be there for a key."""
+    return changed(ring(), {"engine.weights": {"path": "/data"}} if key.startswith("weights.") else {})
+
+
 def with_engine(key: str, value: Any) -> dict[str, Any]:
-    """A ring with one key of the engine set."""
+    """The same with the key set."""
     place, _, below = key.partition(".")
     if place == "image" and below:
         return changed(ring(), {"engine.image": {"ref": "engine:1", below: value}})
-    return changed(ring(), {f"engine.{key}": value})
+    return changed(without(key), {f"engine.{key}": value})
 
 
 @pytest.mark.parametrize("key", CHANGES)
 def test_a_key_of_the_engine_replaces_the_group_and_not_the_standstill(key: str) -> None:
-    before, after = planned(ring()), planned(with_engine(key, CHANGES[key]))
+    before, after = planned(without(key)), planned(with_engine(key, CHANGES[key]))
     assert after.group != before.group
     assert after.standstill == before.standstill
 
 
 @pytest.mark.parametrize("key", NOT_OF_THE_GROUP)
 def test_how_the_group_is_started_replaces_nothing(key: str) -> None:
-    before, after = planned(ring()), planned(with_engine(key, NOT_OF_THE_GROUP[key]))
+    before, after = planned(without(key)), planned(with_engine(key, NOT_OF_THE_GROUP[key]))
     assert (after.group, after.standstill) == (before.group, before.standstill)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.graph.conftest import Register, planned
 from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain
+from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, sound
 from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
 
 TRIGGERED = {"stop", "standstill", "gate"}
@@ -87,6 +88,19 @@ def test_a_variable_of_the_head_replaces_the_group_and_not_the_standstill(regist
     assert found["gate"].trigger != graph["gate"].trigger
     different = {one.name for one in found.managed if one.inputs != graph[one.name].inputs}
     assert different == {one.name for one in graph.of(CONTAINER)}  # the others by their labels
+
+
+def test_another_shard_on_one_node_replaces_the_group_and_not_the_standstill(register: Register) -> None:
+    config = changed(ring(), {"engine.weights": {"path": PATH}})
+    names = [f"spark{number}" for number in range(1, 5)]
+    before = register(config, weights={name: checkpoint() for name in names})
+    weights = {name: checkpoint() for name in names}
+    weights["spark3"]["files"][SHARDS[7]] = sound(SMALL + 1)
+    after = register(config, weights=weights)
+    assert after["standstill"].trigger == before["standstill"].trigger
+    assert after["gate"].trigger != before["gate"].trigger
+    different = {one.name for one in after.managed if one.inputs != before[one.name].inputs}
+    assert different == {one.name for one in before.of(CONTAINER)}  # by their labels
 
 
 def test_a_plane_that_is_off_is_a_desired_state(register: Register, graph: Graph) -> None:
