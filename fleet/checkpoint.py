@@ -18,6 +18,13 @@ LINKS = "The container gets the folder alone. Copy what the links lead to: cp -r
 ONE = "Copy one checkpoint to all nodes."
 
 
+INSIDE = (
+    *("weights-config", "weights-index", "weights-shards", "weights-empty", "weights-unreadable", "weights-link"),
+    *("weights-differ", "weights-sizes", "weights-revision"),
+)
+"""What is found inside of folders, and so nowhere where nobody could look into one."""
+
+
 def folder(look: Planned) -> Iterator[Problem]:
     """Folders that are not there, that could not be looked at, or that nobody looks into."""
     if look.settings.engine.weights is None:
@@ -135,6 +142,12 @@ def _there(look: Planned) -> Iterator[tuple[str, Weights]]:
         found = _seen(observed)
         if found and found.there:
             yield node.name, found
+
+
+def looked_into(observed: Observed) -> bool:
+    """Whether a node's folder of weights could be looked into."""
+    found = _seen(observed)
+    return found is not None and found.there
 
 
 def _seen(observed: Observed) -> Weights | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from fleet.checkpoint import INSIDE, looked_into
 from fleet.containers import ENGRAM
 from fleet.drift import NEIGHBOURS, StageDrift
 from fleet.plan import STAGES
@@ -57,6 +58,8 @@ def applies(settings: Settings) -> frozenset[About]:
         About.NO_ARCHIVE: engine.image.archive is None,
         About.VOLUMES: bool(engine.volumes),
         About.ENGRAM: any(volume.target == ENGRAM for volume in engine.volumes),
+        About.WEIGHTS: engine.weights is not None,
+        About.REVISION: engine.weights is not None and engine.weights.revision is not None,
         About.GID: engine.gid_index is not None,
         About.PROFILE: engine.profile is not Profile.NONE,
         About.LAUNCHER: engine.profile in WHOLE,
@@ -81,12 +84,16 @@ def _checks(found: Survey, problems: Sequence[Problem]) -> Iterator[Line]:
     told = [_line(found, word, one) for word, pile in piles for one in pile]
     told += [_line(found, Word.NOTE, one, " Ignored, as preflight.ignore says.") for one in found.ignored]
     settings = found.plan.settings
-    has, seen, all_ = applies(settings), len(found.seen.observed), len(settings.nodes)
-    where = "" if seen == all_ else f" ({seen} of {all_} nodes)"
+    has, answers, all_ = applies(settings), found.seen.observed, len(settings.nodes)
+    inside = sum(map(looked_into, answers.values()))
     for row in CHECKS:
         of_row = [line for line in told if line.code == row.code]
         yield from of_row
+        if row.code in INSIDE and not inside:
+            continue  # nobody could look
+        seen = inside if row.code in INSIDE else len(answers)
         if not of_row and (row.about is None or row.about in has):
+            where = "" if seen == all_ else f" ({seen} of {all_} nodes)"
             yield Line(Word.PASS, row.code, f"{row.what}{where}")
     codes = {row.code for row in CHECKS}
     yield from (line for line in told if line.code not in codes)

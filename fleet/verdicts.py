@@ -38,6 +38,7 @@ class About(StrEnum):
     VOLUMES = "folders for the engine"
     ENGRAM = "a folder for the packed engram"
     WEIGHTS = "engine.weights"
+    REVISION = "engine.weights.revision"
     GID = "engine.gidIndex"
     PROFILE = "NCCL's variables by profile"
     LAUNCHER = "a profile of the launcher"
@@ -334,7 +335,7 @@ CHECKS: tuple[Row, ...] = (
     _problem("weights-link", "no file of the checkpoint is a link out of the folder", About.WEIGHTS),
     _problem("weights-differ", "config and index are the same everywhere", About.WEIGHTS),
     _problem("weights-sizes", "the shards are the same everywhere, by name and size", About.WEIGHTS),
-    _problem("weights-revision", "the checkpoint is of the revision that the settings name", About.WEIGHTS),
+    _problem("weights-revision", "the checkpoint is of the revision that the settings name", About.REVISION),
     # NCCL's library
     _refused("overlay-target", "the image has the file to lie over", About.LIBRARY),
     _refused("library-absent", "the library is there", About.LIBRARY),

@@ -27,3 +27,9 @@ def checkpoint() -> dict[str, Any]:
         "listed": list(SHARDS),
         "files": {CONFIG: sound(900), INDEX: sound(9_000_000), **{name: sound(size) for name, size in sizes.items()}},
     }
+
+
+def on_network() -> dict[str, Any]:
+    """A folder that nobody looks into."""
+    unseen: dict[str, Any] = {"there": False, "config": None, "index": None, "listed": None, "files": {}}
+    return {"path": PATH, "network": True, **unseen}

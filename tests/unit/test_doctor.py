@@ -14,6 +14,7 @@ from fleet import __main__ as fleet
 from fleet import doctor, marks, on_node, overlay, survey
 from fleet.doctor import Word
 from fleet.facts import parse
+from fleet.known import WEIGHTS
 from fleet.loading import load
 from fleet.picture import picture
 from fleet.plan import Plan
@@ -26,6 +27,7 @@ from fleet.svg import svg
 from fleet.verdicts import CHECKS
 from node.digest import digest
 from tests.unit import heard, observed
+from tests.unit.checkpoints import PATH, checkpoint, on_network
 from tests.unit.fakes import link
 from tests.unit.stacks import changed, mesh, switched
 from tests.unit.stacks import ring as unproven
@@ -123,6 +125,28 @@ def test_what_a_stack_does_not_have_is_not_said_to_pass(monkeypatch: pytest.Monk
     on_a_switch = codes(changed(switched(), {"engine.gpus": "off", "engine.gidIndex": 3}))
     assert {"rail-split", "gid-given"} <= on_a_switch
     assert {"cable-wrong", "ring-ranks", "gpu-busy"} & on_a_switch == set()
+
+
+def test_weights_that_nobody_looked_into_are_not_said_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def texts(config: dict[str, Any], *far: str) -> dict[str, str]:
+        raw = whole(config)
+        for name, node in raw.items():
+            node["weights"] = on_network() if name in far else checkpoint()
+        found, problems = look(raw, monkeypatch, config)
+        told = [line for line in doctor.lines(found, problems) if line.code.startswith("weights-")]
+        return {line.code: line.text for line in told if line.word is Word.PASS}
+
+    weights = {"engine.weights": {"path": PATH}}
+    checks = {row.code for row in CHECKS if row.code.startswith("weights-")}
+    assert texts(ring()) == {}
+    assert texts(changed(ring(), weights)).keys() == checks - {"weights-revision"}
+    named = {**weights, "engine.weights.revision": WEIGHTS.revision}
+    assert texts(changed(ring(), named)).keys() == checks
+    some = texts(changed(ring(), weights), "spark2", "spark3")
+    assert some["weights-empty"] == "no file of the checkpoint is empty (2 of 4 nodes)"
+    assert some["weights-folder"] == "the folder of weights is there"
+    none = texts(changed(ring(), weights), "spark1", "spark2", "spark3", "spark4")
+    assert none.keys() == {"weights-unread", "weights-folder"}
 
 
 def test_findings_take_the_place_of_their_checks_line_each_with_its_word(monkeypatch: pytest.MonkeyPatch) -> None:

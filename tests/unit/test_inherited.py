@@ -135,6 +135,17 @@ def test_weights_are_adopted_where_the_engine_gets_the_same(source: str, fate: F
     assert (part.fate, part.open) == (fate, False)
 
 
+@pytest.mark.parametrize(
+    ("path", "fate", "why"),
+    [("/data/model", Fate.ADOPT, "engine.weights has it"), ("/data/other", Fate.LEAVE, "by engine.weights")],
+)
+def test_a_folder_of_weights_is_adopted_where_the_settings_name_the_same(path: str, fate: Fate, why: str) -> None:
+    config = changed(ring(), {"engine.weights": {"path": "/data/none"}, "nodes[0].weights.path": path})
+    part = docker(config, ("/data/model", MODEL, False))[1]
+    assert part.fate is fate
+    assert why in part.why
+
+
 def test_weights_that_the_settings_do_not_name_come_with_what_to_write() -> None:
     part = docker(ring(), ("/data/model", MODEL, False))[1]
     assert part.fate is Fate.LEAVE

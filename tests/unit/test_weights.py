@@ -21,7 +21,7 @@ from fleet.weights import parse
 from fleet.weights_settings import MODEL
 from node.weights import CONFIG, INDEX
 from tests.unit import fakes, observed
-from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, sound
+from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, on_network, sound
 from tests.unit.looks import STACK, planned
 from tests.unit.stacks import changed, ring
 
@@ -190,7 +190,7 @@ CASES: dict[str, Case] = {
         [("weights-folder", AT, "nodes[].weights.path is for one node")],
     ),
     "network": (
-        lambda weights: weights.update(network=True, there=False, config=None, index=None, listed=None, files={}),
+        lambda weights: weights.update(on_network()),
         [("weights-network", AT, "wanted a folder on the node's own disk")],
     ),
     "config": (lambda weights: lost(weights, CONFIG), [("weights-config", f"{AT}/{CONFIG}", "is not there")]),
@@ -365,7 +365,7 @@ def test_a_folder_on_the_network_can_be_taken_as_it_is(raw: Raw) -> None:
 
 
 def test_a_missing_folder_cannot_be_ignored(raw: Raw) -> None:
-    """Docker would make an empty one."""
+    """No container could be made."""
     CASES["folder"][0](raw["spark2"]["weights"])
     judged = judge(told(raw), dict.fromkeys(raw, False), ignore=["weights-folder"])
     assert [one.code for one in judged.problems] == ["weights-folder"]
