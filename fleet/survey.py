@@ -63,13 +63,15 @@ class Survey:
 
     def outputs(self, *, hidden: bool = False) -> dict[str, Any]:
         """What the stack shows. `hidden` leaves out what the operator set by hand in the engines' environment."""
-        mesh = self.plan.mesh
+        mesh, containers = self.plan.mesh, self.plan.containers
+        weights = {one.node: one.weights for one in containers} if self.plan.settings.engine.weights else {}
         return {
             "apiUrl": self.plan.api_url,
             "environment": environment.resolved(self.plan, hidden=hidden),
             "picture": picture(self.plan),
             "nodes": table(self.plan),
             "imageIds": {node.name: node.container.image_id for node in self.plan.ranks if node.container},
+            **({"weights": weights} if weights else {}),
             **({"mesh": mesh.outputs([node.name for node in self.plan.ranks])} if mesh else {}),
         }
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from fleet import membership, preflight, survey
+from fleet.drift import Drift, Group
 from fleet.known import WEIGHTS
 from fleet.loading import load
 from fleet.look import Look, Planned
 from fleet.plan import Plan
 from fleet.probe import Probe, Question, probe
 from fleet.problems import Problem
+from fleet.survey import Survey
 from fleet.verdicts import judge
 from fleet.weights import parse
 from fleet.weights_settings import MODEL
@@ -23,7 +25,7 @@ from node.weights import CONFIG, INDEX
 from tests.unit import fakes, observed
 from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, on_network, sound
 from tests.unit.looks import STACK, planned
-from tests.unit.stacks import changed, ring
+from tests.unit.stacks import NO_PROFILE, changed, ring
 
 REVISION = {"engine.weights.revision": WEIGHTS.revision}
 
@@ -108,7 +110,7 @@ def test_each_ranks_node_is_asked_for_its_own_folder(raw: Raw, monkeypatch: pyte
         return Probe({}, dict.fromkeys(raw, "no answer"))
 
     monkeypatch.setattr(survey, "probe", answer)
-    leaving = {"nodes[3].state": "leaving", "engine.profile": "none"}
+    leaving = {"nodes[3].state": "leaving", **NO_PROFILE}
     for wanted in (ring(), config(**{"nodes[1].weights.path": "/mnt/w", **leaving})):
         survey.look(load(wanted), STACK, [])
     assert asked[0].weights == {}
@@ -163,6 +165,18 @@ def test_the_same_weights_are_the_same_group_wherever_else_they_changed(raw: Raw
     raw["spark3"]["weights"]["files"][SHARDS[7]]["readable"] = False
     raw["spark3"]["weights"]["files"][CONFIG]["size"] = 901  # its digest counts
     assert plan(raw).group == before.group
+
+
+def test_the_stack_shows_by_node_which_weights_they_are(raw: Raw) -> None:
+    def shown(wanted: dict[str, Any]) -> dict[str, Any]:
+        found = Survey(plan(raw, wanted), {}, Probe(raw, {}), Drift(), Group(None, "1"), ())
+        return found.outputs()
+
+    raw["spark2"]["weights"]["config"] = "2" * 64
+    digests = shown(config())["weights"]
+    assert list(digests) == list(raw)
+    assert digests["spark1"] == digests["spark3"] == digests["spark4"] != digests["spark2"]
+    assert "weights" not in shown(ring())
 
 
 # What is said of them
@@ -340,7 +354,7 @@ def test_nothing_is_said_of_a_revision_that_cannot_be_told(raw: Raw) -> None:
 
 def test_a_node_that_leaves_needs_no_weights(raw: Raw) -> None:
     raw["spark4"]["weights"] = None
-    assert told(raw, config(**{"nodes[3].state": "leaving", "engine.profile": "none"})) == []
+    assert told(raw, config(**{"nodes[3].state": "leaving", **NO_PROFILE})) == []
 
 
 # What follows
