@@ -1,6 +1,7 @@
 """A rule and a route of the mesh: how they are compared, shown in messages, and spelled for `tc` and `ip`."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from . import tc
@@ -55,20 +56,34 @@ def canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def held(observed: Json) -> set[str]:
-    """The meanings of all rules and routes that may be ours by the journal, those of an unfinished change included.
+def place(rule: Json) -> str:
+    """The place of a rule with its handle, which is ours alone: tc gives handles from 1 on to whoever names none."""
+    return f"{slot(rule)} handle {rule['handle']}"
 
-    A place says nothing about whose a filter is: anybody may have taken one of our preferences since.
-    """
+
+def held(observed: Json) -> set[str]:
+    """What may be ours by the journal, as `known` has it, rules and routes of an unfinished change included."""
     entry = ((observed.get("journal") or {}).get("stages") or {}).get("forwarding") or {}
     desired = entry.get("desired") or {}
     rules = {canonical(meaning(rule)) for rule in desired.get("rules") or []}
-    return rules | {canonical(bare(route)) for route in desired.get("routes") or []} | set(entry.get("flows") or [])
+    routes = {canonical(bare(route)) for route in desired.get("routes") or []}
+    return known(rules | routes | set(entry.get("flows") or []))
+
+
+def known(texts: Iterable[str]) -> set[str]:
+    """Meanings, and of rules the places too. A preference says nothing about whose a filter is: anybody may take it."""
+    flows = {text: json.loads(text) for text in texts}
+    return set(flows) | {place(flow) for flow in flows.values() if "handle" in flow}
+
+
+def names(row: Json) -> set[str]:
+    """By what an observed filter is known: as somebody wrote it, and where it was changed since by its place."""
+    return {canonical(of_filter(row))} | ({place(row)} if row["kind"] == "flower" else set())
 
 
 def is_held(row: Json, ours: set[str]) -> bool:
     """Whether an observed filter is one of those that `held` has found."""
-    return canonical(of_filter(row)) in ours
+    return not ours.isdisjoint(names(row))
 
 
 def bare(route: Json) -> Json:

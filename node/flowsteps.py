@@ -10,7 +10,10 @@ from .flow import (
     bare,
     canonical,
     delete_command,
+    is_held,
+    known,
     meaning,
+    names,
     of_filter,
     routes_to,
     same_route,
@@ -85,7 +88,7 @@ class Rule:
         for row in at_slot(rule, tc.filters(system, rule["netdev"])):
             if of_filter(row) == meaning(rule) and row["in_hw"]:
                 return
-            _refuse_theirs(work, self.key, slot(row), words(row), canonical(of_filter(row)))
+            _refuse_theirs(work, self.key, slot(row), words(row), names(row))
             _must(system, slot(rule), delete_command(row))
             work.report.did(f"{slot(rule)}: removed {words(row)}{'' if row['in_hw'] else ', not in hardware'}")
         _must(system, slot(rule), add_command(rule))
@@ -132,7 +135,7 @@ class Route:
         rows = routes_to(work.system, self.route["to"])
         for row in rows:
             if not same_route(self.route, row):
-                _refuse_theirs(work, self.key, row["to"], way(row), canonical(row))
+                _refuse_theirs(work, self.key, row["to"], way(row), {canonical(row)})
                 _must(work.system, row["to"], ["ip", "route", "del", *spelled(row)])
                 work.report.did(f"route to {row['to']} {way(row)}: removed")
         if not any(same_route(self.route, row) for row in rows):
@@ -164,17 +167,17 @@ def _must(system: System, subject: str, command: list[str]) -> None:
         raise Failure(FAILED, f"{subject}: {' '.join(command)}: {result.reason()}")
 
 
-def _refuse_theirs(work: Work, key: str, subject: str, seen: str, text: str) -> None:
-    """Raise `Failure` where what is in our way is not ours to remove; `text` is its meaning."""
+def _refuse_theirs(work: Work, key: str, subject: str, seen: str, texts: set[str]) -> None:
+    """Raise `Failure` where what is in our way is not ours to remove; by one of `texts` it would be known."""
     operation = work.journal.stages[STAGE].find(key)
-    if operation is None or text not in operation["ours"]:
+    if operation is None or texts.isdisjoint(known(operation["ours"])):
         raise Failure(FAILED, f"{subject}: {seen} is not what we put there: remove it by hand, or leave the mesh off")
     if operation["before"]:
         raise Failure(FAILED, f"{subject}: {seen} was there before us and the plan wants another: remove it by hand")
 
 
 def undo_rule(work: Work, operation: Undo) -> None:
-    """Remove a rule of ours; one that was there before us stays, and so does what somebody put in its place."""
+    """Remove a rule of ours, changed or not; one that was there before us stays, and so does a filter of others."""
     _, netdev, pref = operation["key"].split(":")
     if operation["before"]:
         return
@@ -184,7 +187,7 @@ def undo_rule(work: Work, operation: Undo) -> None:
     for row in tc.filters(work.system, netdev):
         if row["pref"] != int(pref):
             continue
-        if canonical(of_filter(row)) in operation["ours"]:
+        if is_held(row, known(operation["ours"])):
             _must(work.system, slot(row), delete_command(row))
             work.report.did(f"{slot(row)}: rule removed")
         else:

@@ -5,7 +5,7 @@ and the MAC of the far port, and sends them out of the other port, in the card a
 demanded). A `/32` route makes what is for the opposite node go to the neighbour's MAC.
 
 Objects are compared as a whole. One that was there before us with the same meaning is adopted, and stays when the stage
-is reverted; one that differs and that the journal does not know by its meaning is refused by name, wherever it sits.
+is reverted; one that differs and that the journal knows neither by its meaning nor by its handle is refused by name.
 Nothing is ever flushed or replaced.
 """
 

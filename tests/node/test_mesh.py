@@ -253,11 +253,27 @@ def test_missing_rules_and_routes_are_drift_and_come_back_under_an_engine(mesh: 
     assert mesh.order == ["rule 49159"]
 
 
-def test_a_filter_of_others_in_the_place_of_a_rule_of_ours_is_refused_and_stays(mesh: MeshMachine) -> None:
+def test_a_rule_that_somebody_changed_is_only_replaced_at_a_standstill(mesh: MeshMachine) -> None:
     mesh.flows[ONE] = []
     mesh.add_flow(ONE, 49159, "02:5a:ab:00:02:14", "02:5a:ab:00:01:13", "02:00:00:00:00:77", TWO)
-    theirs = dict(mesh.flows[ONE][0])
     assert "pref 49159: there is flower 0x88b5 handle 49159 dst_mac 02:5a:ab:00:01:13" in drift(mesh, "forwarding")[0]
+    mesh.containers = [ENGINE]
+    assert refused(mesh, "apply", "forwarding", forwarding()).code == 9
+    mesh.containers = []
+    destroyed = mesh.copy()
+    ask(mesh, "apply", "forwarding", forwarding())
+    assert drift(mesh, "forwarding") == []
+    for stage in ("markers", "forwarding"):
+        ask(destroyed, "revert", stage)
+    assert not destroyed.flows.get(ONE)
+
+
+def test_a_filter_of_others_at_the_preference_of_a_rule_of_ours_is_refused_and_stays(mesh: MeshMachine) -> None:
+    mesh.flows[ONE] = []
+    mesh.add_flow(ONE, 49159, "02:5a:ab:00:02:14", "02:5a:ab:00:01:13", "02:00:00:00:00:77", TWO)
+    mesh.flows[ONE][0]["handle"] = 1
+    theirs = dict(mesh.flows[ONE][0])
+    assert "pref 49159: there is flower 0x88b5 handle 1 dst_mac 02:5a:ab:00:01:13" in drift(mesh, "forwarding")[0]
     failure = refused(mesh, "apply", "forwarding", forwarding())
     assert failure.code == 1
     assert "it is not ours; remove it or leave the mesh off" in str(failure)
@@ -275,10 +291,11 @@ def test_a_filter_of_others_that_came_after_the_look_stays_too(mesh: MeshMachine
     def late(argv: list[str]) -> None:
         if "-b" not in argv and not mesh.flows[ONE]:  # the look is one batch, the step asks for its port alone
             mesh.add_flow(ONE, 49159, "02:5a:ab:00:02:14", "02:5a:ab:00:01:13", "02:00:00:00:00:77", TWO)
+            mesh.flows[ONE][0]["handle"] = 1
 
     mesh.hooks["tc"] = late
     assert "is not what we put there: remove it by hand" in str(refused(mesh, "apply", "forwarding", forwarding()))
-    assert [row["handle"] for row in mesh.flows[ONE]] == [49159]
+    assert [row["handle"] for row in mesh.flows[ONE]] == [1]
 
 
 def test_a_route_of_ours_that_a_killed_change_left_is_still_ours(mesh: MeshMachine) -> None:
@@ -349,10 +366,10 @@ def test_a_revert_that_failed_goes_on_where_the_node_is_lost(mesh: MeshMachine, 
 
 def test_what_others_put_there_since_is_left_and_told(mesh: MeshMachine) -> None:
     ask(mesh, "revert", "markers")
-    mesh.flows[ONE][0]["dst_mac"] = "02:00:00:00:00:55"
+    mesh.flows[ONE][0] |= {"dst_mac": "02:00:00:00:00:55", "handle": 1}
     mesh.egress[TWO] = [dict(mesh.flows[TWO][0])]
     notes = "\n".join(ask(mesh, "revert", "forwarding")["notes"])
-    assert f"{ONE} pref 49159: flower 0x88b5 handle 49159 dst_mac 02:00:00:00:00:55" in notes
+    assert f"{ONE} pref 49159: flower 0x88b5 handle 1 dst_mac 02:00:00:00:00:55" in notes
     assert f"{ONE}: its clsact stays" in notes
     assert f"{TWO}: its clsact stays" in notes
     assert mesh.qdiscs.keys() == {ONE, TWO}
