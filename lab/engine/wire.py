@@ -13,6 +13,7 @@ from typing import Any
 
 IP_PKTINFO, IP_PKTOPTIONS = 8, 9  # of linux/in.h
 BUFFER = 1 << 20
+GREETING = 10.0  # seconds that a connection may take to say who it is
 
 
 class WireError(Exception):
@@ -81,18 +82,27 @@ class Listener:
         while True:
             try:
                 sock, _ = listening.accept()
-                sock.settimeout(10)
-                hello = receive_message(sock)
-            except (OSError, WireError, ValueError):
+            except OSError:
                 if listening.fileno() < 0:
                     return
                 continue
-            with self._news:
-                came_by = _incoming(sock)
-                if netdev and came_by and came_by != netdev:
-                    self.strays.append(f"{hello} came in by {came_by}, not {netdev}")
-                self.arrived[hello] = sock
-                self._news.notify_all()
+            # One that says nothing for a while, on a busy machine, keeps no other waiting.
+            threading.Thread(target=self._greet, args=(sock, netdev), daemon=True).start()
+
+    def _greet(self, sock: socket.socket, netdev: str) -> None:
+        """Keep a connection that says who it is."""
+        sock.settimeout(GREETING)
+        try:
+            hello = receive_message(sock)
+        except (OSError, WireError, ValueError):
+            sock.close()
+            return
+        with self._news:
+            came_by = _incoming(sock)
+            if netdev and came_by and came_by != netdev:
+                self.strays.append(f"{hello} came in by {came_by}, not {netdev}")
+            self.arrived[hello] = sock
+            self._news.notify_all()
 
     def wait(self, hello: str, seconds: float) -> socket.socket:
         """The connection that announced itself so."""
