@@ -107,9 +107,8 @@ class Engine(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[self.halt],
                 replace_with=upstream,
-                custom_timeouts=timeouts(
-                    2 * plan.settings.engine.ready_timeout + LONGEST_S
-                ),  # a second time for the way back,
+                # Twice, for the engine that is brought back where this one does not get ready.
+                custom_timeouts=timeouts(2 * plan.settings.engine.ready_timeout + LONGEST_S),
             ),
         )
         self.register_outputs({})

@@ -127,7 +127,7 @@ def moving_in(name: StackName, settings: Settings, links: Sequence[Link]) -> int
     """One line for each part of a set-up that was made by hand: adopt, take over, stop by hand, leave."""
     found, _ = _looked(name, settings, links)
     reached = [link for link in links if link.name in found.seen.observed]
-    owner = {"project": name.project, "stack": name.stack, "fleet_id": settings.fleet.id, "state_id": "any"}
+    owner = name.reader(settings.fleet.id)
     requests = {link.name: {"owner": owner, "node": link.name, "desired": {}, "holder": holder()} for link in reached}
     answers = on_all("by-hand", name.stack, reached, requests)
     silent = [answer.text for answer in answers if answer.status]

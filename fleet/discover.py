@@ -40,7 +40,7 @@ def listen(stack: StackName, settings: Settings, links: Sequence[Link]) -> Wires
 
 
 def _round(stack: StackName, settings: Settings, links: Sequence[Link], seconds: float) -> Wires:
-    owner = {"project": stack.project, "stack": stack.stack, "fleet_id": settings.fleet.id, "state_id": "any"}
+    owner = stack.reader(settings.fleet.id)
     desired = {"run": uuid.uuid4().hex, "seconds": seconds}
     requests = {
         link.name: {"owner": owner, "node": link.name, "holder": holder(), "desired": desired} for link in links

@@ -44,8 +44,7 @@ class Question:
 def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
     """Ask all nodes in parallel, each for at most `deadline` seconds. Raises nothing for a node's sake."""
     stack, libraries, links = question.stack, question.libraries, list(question.links)
-    # Reading needs no state id: which state holds a node is one of the answers.
-    owner = {"project": stack.project, "stack": stack.stack, "fleet_id": question.fleet_id, "state_id": "any"}
+    owner = stack.reader(question.fleet_id)
     requests = {
         link.name: {
             "owner": owner,

@@ -268,9 +268,9 @@ class Rig:
         assert not differences, json.dumps(differences, indent=1)
 
     @contextmanager
-    def leaving_no_trace(self) -> Iterator[None]:
-        """Destroy the stack in the end, whatever happens; then every node is as it was before."""
-        before = self.lab.snapshots()
+    def leaving_no_trace(self, before: Mapping[str, Snapshot] | None = None) -> Iterator[None]:
+        """Destroy the stack in the end, whatever happens; then every node is as it was before, or as in `before`."""
+        before = before or self.lab.snapshots()
         try:
             yield
         finally:

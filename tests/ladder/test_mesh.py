@@ -127,14 +127,8 @@ def given(program: Path) -> dict[str, str]:
 def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
     """Four nodes in a ring, each with the operator's marker sent to it."""
     rig = with_mesh(new_rig(ring_lab, STACK, "ring"))
-    before = ring_lab.snapshots()
-    with watching(ring_lab) as witness:
-        try:
-            yield Fleet(rig, witness)
-        finally:
-            rig.destroy()
-    rig.assert_empty()
-    rig.assert_as(before)
+    with rig.leaving_no_trace(), watching(ring_lab) as witness:
+        yield Fleet(rig, witness)
 
 
 def test_one_up_brings_all_paths_the_cap_and_the_engine(fleet: Fleet) -> None:

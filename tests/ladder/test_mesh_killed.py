@@ -38,13 +38,8 @@ def clean(ring_lab: api.Handle) -> Iterator[dict[str, Snapshot]]:
 def fleet(ring_lab: api.Handle, new_rig: NewRig, clean: dict[str, Snapshot]) -> Iterator[Fleet]:
     """A stack of which nothing is there yet; in the end nothing is left of it."""
     rig = with_mesh(new_rig(ring_lab, STACK, "ring"))
-    with watching(ring_lab) as witness:
-        try:
-            yield Fleet(rig, witness)
-        finally:
-            rig.destroy()
-    rig.assert_empty()
-    rig.assert_as(clean)
+    with rig.leaving_no_trace(clean), watching(ring_lab) as witness:
+        yield Fleet(rig, witness)
 
 
 def kill_at(fleet: Fleet, point: str, *nodes: str, when: api.When = "before", words: tuple[str, ...] = UP) -> None:

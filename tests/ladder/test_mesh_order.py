@@ -53,13 +53,8 @@ def put(lab: api.Handle, node: str, path: str, text: str, mode: int) -> None:
 def fleet(ring_lab: api.Handle, new_rig: NewRig, before: dict[str, Snapshot]) -> Iterator[Fleet]:
     """A stack of which nothing is there yet; in the end nothing is left of it."""
     rig = with_mesh(new_rig(ring_lab, "meshorder", "ring"))
-    with quick_card(ring_lab), watching(ring_lab) as witness:
-        try:
-            yield Fleet(rig, witness)
-        finally:
-            rig.destroy()
-    rig.assert_empty()
-    rig.assert_as(before)
+    with quick_card(ring_lab), rig.leaving_no_trace(before), watching(ring_lab) as witness:
+        yield Fleet(rig, witness)
 
 
 def assert_untouched(fleet: Fleet, since: int) -> None:
