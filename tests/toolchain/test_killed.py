@@ -32,14 +32,20 @@ class Wrapped(Project):
         """The processes that hold the stack."""
         return [json.loads(path.read_text())["pid"] for path in self.locks.glob("*.json")]
 
+    def pending(self) -> list[str]:
+        """Names of the resources that a run has begun to change, by the state."""
+        operations = self.state(self.backend).get("pending_operations") or []
+        return [each["resource"]["urn"].rsplit("::", 1)[1] for each in operations]
+
     def start_slow_up(self, slow: str) -> tuple[subprocess.Popen[str], int]:
         """Start an up that has made one command and sits in another; returns it and that command's process."""
-        self.declare({"done": {"create": "echo done"}, "begun": {"create": slow}})
+        # One after the other: else "done" may not be in the state yet when the other has begun.
+        self.declare({"done": {"create": "echo done"}, "begun": {"create": slow, "opts": {"depends_on": ["done"]}}})
         pid = self.folder / "pid"
         pid.unlink(missing_ok=True)
         process = self.start(self.wrapper, "up", "--yes", "--skip-preview", "-s", "lab")
         wait_for(lambda: pid.exists() and pid.read_text().strip(), "the command of the up")
-        wait_for(lambda: self.state(self.backend).get("pending_operations"), "the pending operation in state")
+        wait_for(lambda: self.pending() == ["begun"], "the pending operation in state")
         return process, int(pid.read_text())
 
 
@@ -76,7 +82,7 @@ def test_after_a_sigkill_the_next_command_clears_all_that_is_left(wrapped: Wrapp
         assert wrapped.locked_by() == [process.pid]
         assert alive(command)
         assert "pulumi-resource-command" in [processes.executable(pid) for pid in children(f"SPARK_FABRIC_RUN={run}\0")]
-        assert wrapped.state(wrapped.backend)["pending_operations"]
+        assert wrapped.pending() == ["begun"]
 
         wrapped.declare({"done": {"create": "echo done"}})
         said = wrapped.run(wrapped.wrapper, "preview", "-s", "lab", "--expect-no-changes").stderr
@@ -88,7 +94,7 @@ def test_after_a_sigkill_the_next_command_clears_all_that_is_left(wrapped: Wrapp
         assert wrapped.locked_by() == []
         assert not alive(command)
         assert children(f"SPARK_FABRIC_RUN={run}\0") == []
-        assert not wrapped.state(wrapped.backend).get("pending_operations")
+        assert wrapped.pending() == []
         assert [each["urn"].rsplit("::", 1)[1] for each in wrapped.state(wrapped.backend)["resources"]][-1] == "done"
         assert bystander.poll() is None, "only what the dead run had started is ended"
     finally:
@@ -108,7 +114,7 @@ def test_a_living_run_keeps_its_lock_its_plugins_and_its_operations_and_hears_ct
         assert f"(pid {process.pid})" in refused.stdout + refused.stderr
         assert wrapped.locked_by() == [process.pid]
         assert alive(command)
-        assert wrapped.state(wrapped.backend)["pending_operations"]
+        assert wrapped.pending() == ["begun"]
 
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=20)
