@@ -1,6 +1,7 @@
 """`python -m fleet`: what Pulumi has no verb for.
 
     doctor [--json]     every check on every node, and what deviates, a line each; read-only
+    doctor --bandwidth [GBITS]   with the engines stopped: what each cable carries each way in each plane; read-only
     status [--env]      which stage of which node is as planned; --env: what every rank is told, and where it comes from
     picture [--svg F]   nodes, ports, cables and planes, with what is wrong where; --svg: as a drawing, into a file
     moving-in           what is there of a set-up by hand, and what becomes of each part; read-only
@@ -15,19 +16,20 @@
 
 Exit status: 0 all is well; 1 something failed; 2 wrong usage or settings; 3 `doctor` has a FAIL, `status` or `cabling`
 is not all `ok`, `moving-in` found what you have to see to, or `import-env` wrote a stack file that needs correction.
-Warnings alone are 0.
+Warnings alone are 0, but of `doctor --bandwidth`: 1 where the fabric is in use, or one way could not be measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fleet import doctor, marks, stackfile, state
+from fleet import bandwidth, doctor, marks, stackfile, state
 from fleet.cabling import around, judge
 from fleet.discover import listen
 from fleet.environment import listing
@@ -60,8 +62,32 @@ def diagnose(name: StackName, settings: Settings, links: Sequence[Link], *, as_j
     found, problems = _looked(name, settings, links)
     told = doctor.lines(found, problems)
     code = NOT_OK if doctor.worst(told) is doctor.Word.FAIL else OK
+    return _told(found, told, code, as_json=as_json)
+
+
+def _told(found: Survey, told: Sequence[doctor.Line], code: int, *, as_json: bool) -> int:
+    """Print lines; the exit status."""
     print(json.dumps(doctor.as_json(found, told, code), indent=1) if as_json else doctor.text(told))
     return code
+
+
+def weigh(name: StackName, settings: Settings, links: Sequence[Link], least: float, *, as_json: bool = False) -> int:
+    """One line for each cable, plane and direction: PASS from `least` Gb/s on, FAIL, or WARN where none could tell."""
+    found, _ = _looked(name, settings, links)
+    used = bandwidth.in_use(found)
+    if used:
+        return _told(found, used, FAILED, as_json=as_json)
+    told = bandwidth.measure(found, links, least)
+    codes = {doctor.Word.FAIL: NOT_OK, doctor.Word.WARN: FAILED}
+    return _told(found, told, codes.get(doctor.worst(told), OK), as_json=as_json)
+
+
+def _rate(text: str) -> float:
+    """A rate in Gb/s of the command line."""
+    rate = float(text)
+    if not 0 < rate < math.inf:
+        raise ValueError
+    return rate
 
 
 def draw(name: StackName, settings: Settings, links: Sequence[Link], *, file: Path | None = None) -> int:
@@ -255,6 +281,10 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("nodes", nargs=nodes, metavar="NODE")
         if word == "doctor":
             command.add_argument("--json", action="store_true")
+            command.add_argument(
+                "--bandwidth", type=_rate, nargs="?", const=bandwidth.AT_LEAST, metavar="GBITS",
+                help=f"measure the cables; the least that passes one way, in Gb/s (default {bandwidth.AT_LEAST:g})",
+            )  # fmt: skip
         elif word == "status":
             command.add_argument("--env", action="store_true")
         elif word == "picture":
@@ -304,6 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     asked = [link for link in links if link.name in wanted]
     match options.command:
+        case "doctor" if options.bandwidth:
+            return weigh(name, settings, asked, options.bandwidth, as_json=options.json)
         case "doctor":
             return diagnose(name, settings, asked, as_json=options.json)
         case "status":

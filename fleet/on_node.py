@@ -55,6 +55,7 @@ LIMITS_S = {
     "counters": 10,
     "load": 630,
     "loaded": 60,
+    "bandwidth": 60,  # a receiver waits for its sender, and for the writes
 }
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15

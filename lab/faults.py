@@ -36,7 +36,9 @@ def clear(lab: Lab, node: str, name: str = "") -> None:
 
 
 def adjust(lab: Lab, node: str, name: str, value: str) -> None:
-    """Set `dialect` (standins/dialect.py) or `reload_seconds` (standins/reinit.py); an empty value: as by default."""
+    """Set `dialect` (standins/dialect.py), `reload_seconds` (standins/reinit.py) or `perftest_seconds`
+    (standins/perftest.py); an empty value: as by default.
+    """
     _write(lab, node, f"{SETTINGS}/{name}", value)
     if not value:
         _on(lab, node, f"rm -f {SETTINGS}/{name}")

@@ -14,7 +14,7 @@ from .system import System
 
 Json = dict[str, Any]
 
-LOOKS = ("counters", "load", "loaded", "by-hand")
+LOOKS = ("counters", "load", "loaded", "by-hand", "bandwidth")
 VERBS = (
     *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify"),
     *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
@@ -105,7 +105,9 @@ def act(system: System, verb: str, request: Request) -> Json:
 
 
 def _look(system: System, verb: str, request: Request) -> Json:
-    """What an engine does on this node, ours or one that somebody started by hand. Nothing is changed."""
+    """What an engine does on this node, ours or one that somebody started by hand, or what the fabric carries without
+    one. Nothing is changed.
+    """
     if verb == "counters":
         from .counters import counters  # noqa: PLC0415
 
@@ -118,6 +120,10 @@ def _look(system: System, verb: str, request: Request) -> Json:
         from .loaded import loaded  # noqa: PLC0415
 
         return loaded(system, request.owner, request.desired)
+    if verb == "bandwidth":
+        from .bandwidth import bandwidth  # noqa: PLC0415
+
+        return bandwidth(system, request.node or "this node", request.desired)
     from .byhand import by_hand  # noqa: PLC0415
 
     return by_hand(system)

@@ -9,7 +9,6 @@ Where neither the node nor the engine's image has `ib_write_lat`, the answer has
 does where the kernel forwards and cannot tell for whom.
 """
 
-import itertools
 import json
 import re
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from . import flow, tc
+from .perftest import figure, once_heard
 from .request import BAD_REQUEST, READ_BACK, Failure
 from .run import ABSENT, TIMED_OUT, Result
 from .system import Meta, System
@@ -25,12 +25,9 @@ from .system import Meta, System
 TOOL = "ib_write_lat"
 ITERATIONS = 1000
 LISTEN = 30.0  # seconds for a listener to be found and to end
-CONNECT = 15.0  # seconds in which a writer looks for its listener
 WRITE = 20.0  # seconds for a write
 CONTAINER = 10.0  # seconds more for a container to start and to go
 KEPT = "/run/spark-fabric-mesh-counters.json"
-_STEP = 0.3
-_REFUSED = ("Couldn't connect", "Unable to init the socket connection", "Failed to exchange data")
 _TURN = re.compile(r"turn(\d)")
 
 Json = dict[str, Any]
@@ -237,13 +234,7 @@ def _listen(system: System, command: Tool, words: list[str], one: Json) -> list[
 
 
 def _write(system: System, node: str, command: Tool, words: list[str], one: Json) -> Json:
-    end = system.clock() + CONNECT
-    while True:
-        result = command.run(system, one["port"], [*words, one["host"]], WRITE)
-        early = any(text in result.err + result.out for text in _REFUSED)
-        if result.ok or not early or system.clock() > end:
-            break
-        system.sleep(_STEP)
+    result = once_heard(system, lambda: command.run(system, one["port"], [*words, one["host"]], WRITE))
     latency = typical(result.out) if result.ok else None
     problem = ""
     if latency is None:
@@ -254,14 +245,5 @@ def _write(system: System, node: str, command: Tool, words: list[str], one: Json
 
 
 def typical(text: str) -> float | None:
-    """The typical latency in microseconds of `ib_write_lat`'s table: the column `t_typical[usec]`."""
-    lines = text.splitlines()
-    for head, row in itertools.pairwise(lines):
-        names = head.replace("% percentile", "%_percentile").split()
-        values = row.split()
-        if "t_typical[usec]" in names and len(values) == len(names):
-            try:
-                return float(values[names.index("t_typical[usec]")])
-            except ValueError:
-                return None
-    return None
+    """The typical latency in microseconds of `ib_write_lat`'s table."""
+    return figure(text, "t_typical[usec]")

@@ -1,6 +1,7 @@
 """The one place where the program starts other programs."""
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -27,6 +28,11 @@ class Result:
         return words[-600:] if words else f"exit {self.rc}"
 
 
+ENVIRONMENT = {"PATH": PATH, "LC_ALL": "C", "HOME": "/root"}
+_LOOK = 0.2  # seconds between two looks whether anybody still waits
+_KILL_AFTER = 2  # seconds that a program has to end by itself
+
+
 def run(argv: list[str], timeout: float) -> Result:
     """Run a program for at most `timeout` seconds.
 
@@ -40,10 +46,38 @@ def run(argv: list[str], timeout: float) -> Result:
             timeout=timeout,
             check=False,
             umask=0o022,
-            env={"PATH": PATH, "LC_ALL": "C", "HOME": "/root"},
+            env=ENVIRONMENT,
         )
     except FileNotFoundError:
         return Result(ABSENT, "", f"{argv[0]} is not installed")
     except subprocess.TimeoutExpired:
         return Result(TIMED_OUT, "", f"{argv[0]} did not end within {timeout:g} s")
     return Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def run_while(argv: list[str], timeout: float, wanted: Callable[[], bool]) -> Result:
+    """The same for a program that must not outlive us, nor its use: it is ended once `wanted` says no.
+
+    The kernel ends it when we are killed: `timeout` is told of our death, and passes that on.
+    """
+    guarded = ["setpriv", "--pdeathsig", "TERM", "timeout", "-k", str(_KILL_AFTER), f"{timeout:g}", *argv]
+    try:
+        process = subprocess.Popen(
+            guarded,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            umask=0o022,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        return Result(ABSENT, "", f"{guarded[0]} is not installed")
+    while True:
+        try:
+            out, err = process.communicate(timeout=_LOOK)
+        except subprocess.TimeoutExpired:
+            if not wanted():
+                process.terminate()
+            continue
+        return Result(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))

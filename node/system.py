@@ -266,6 +266,10 @@ class System:
         """Run a program that only looks."""
         return runner.run(argv, timeout)
 
+    def run_for_caller(self, argv: list[str], timeout: float) -> Result:
+        """The same for a program that ends when whoever asked us is gone, and when we are."""
+        return runner.run_while(argv, timeout, lambda: not self.caller_gone())
+
     def parallel(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The results of `calls`, made side by side."""
         results: dict[int, T] = {}

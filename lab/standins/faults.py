@@ -12,6 +12,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "switchdev": ("PCI ADDRESS", "the eswitch is in mode switchdev"),
     "reload": ("NETDEV or PCI ADDRESS", f"a re-init ends otherwise: {', '.join(RELOADS)}"),
     "gid4": ("NETDEV or RDMA DEVICE", "a GID that leaves index 3 comes back at 4, until its address is removed again"),
+    "slow": ("NETDEV or RDMA DEVICE", "what the port can send, in Gb/s; no link and no counter tells"),
     "marker-refused": ("RDMA DEVICE", "a marker cannot attach"),
     "marker-dies": ("RDMA DEVICE", "a marker ends with an error; the value is its age then in seconds"),
 }
@@ -24,6 +25,7 @@ def check(name: str, value: str) -> str:
         return f"no fault {kind!r}; there are {', '.join(FAULTS)}"
     if kind == "reload" and value not in RELOADS:
         return f"fault reload takes one of {', '.join(RELOADS)}"
-    if kind == "marker-dies" and not value.replace(".", "", 1).isdigit():
-        return "fault marker-dies takes a number of seconds"
+    for one, unit in (("marker-dies", "seconds"), ("slow", "Gb/s")):
+        if kind == one and not value.replace(".", "", 1).isdigit():
+            return f"fault {one} takes a number of {unit}"
     return ""

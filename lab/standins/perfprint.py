@@ -8,7 +8,7 @@ LINE = "-" * 87
 SIZE_OF_FACT = 61440  # bytes: 8.47 µs to a direct neighbour, 9.99 to 10.18 over one relay
 DIRECT, PER_RELAY = 8.47, 1.6
 SHORT = 2.0  # µs for a few bytes: a guess
-GBITS, GBITS_BOTH = 107.0, 213.0  # one way a guess below the 109 of PCIe; both ways as measured
+GBITS, GBITS_BOTH = 106.4, 213.0  # one way (13.3 GB/s) and both ways, as measured
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def latency(size: int, relays: int) -> float:
     return round(SHORT + slope * size + PER_RELAY * relays, 2)
 
 
-def table(test: Test, relays: int) -> str:
-    """The figures, for a path over so many relays."""
-    names, row = _latencies(test, relays) if test.measures_latency else _bandwidths(test)
+def table(test: Test, relays: int, gbits: float) -> str:
+    """The figures, for a path over so many relays that carries so much."""
+    names, row = _latencies(test, relays) if test.measures_latency else _bandwidths(test, gbits)
     return f"{names}\n{row}\n{LINE}"
 
 
@@ -86,8 +86,7 @@ def _latencies(test: Test, relays: int) -> tuple[str, str]:
     return names, row
 
 
-def _bandwidths(test: Test) -> tuple[str, str]:
-    gbits = GBITS_BOTH if test.bidirectional else GBITS
+def _bandwidths(test: Test, gbits: float) -> tuple[str, str]:
     unit, value = ("Gb/sec", gbits) if test.gbits else ("MB/sec", gbits / 8 * 1e9 / 2**20)
     rate = gbits * 1e9 / 8 / test.size / 1e6
     names = f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]"

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import random
+import re
 import socket
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 from . import devices, labnodes, perfprint, rocemtu, users
 from .framewalk import PAYLOAD, Result, Walk
-from .model import BY_RDMA
+from .model import BY_RDMA, Function
 from .perfprint import LINE, Test
 from .state import State
 from .system import ToolError
@@ -41,7 +42,7 @@ def _options(name: str, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--flow_label", type=lambda text: int(text, 0), default=0)
     parser.add_argument("-s", "--size", type=int, default=2 if latency else 65536)
     parser.add_argument("-n", "--iters", type=int, default=1000 if latency else 5000)
-    parser.add_argument("-D", "--duration", type=int, help="counts as that long, and takes no time")
+    parser.add_argument("-D", "--duration", type=int, help="counts as that long; takes no time, or perftest_seconds")
     parser.add_argument("-p", "--port", type=int, default=18515)
     parser.add_argument("-b", "--bidirectional", action="store_true")
     parser.add_argument("-F", "--CPU-freq", action="store_true")
@@ -62,6 +63,7 @@ class End:
     address: str
     label: int
     qpn: int
+    gbits: float  # what its port can send
 
     def sport(self, other: End) -> int:
         """UDP source port of its frames; without a flow label a hash of the ends decides (a guess)."""
@@ -80,7 +82,15 @@ def _mine(state: State, options: argparse.Namespace) -> End:
     address = devices.roce_v2_address(state, BY_RDMA[device], options.gid_index)
     if not address:
         raise ToolError(" Failed to modify QP 300 to RTR\n Unable to Connect the HCA's through the link")
-    return End(socket.gethostname(), device, address, options.flow_label, 0x100 + os.getpid() % 0xF000)
+    qpn, gbits = 0x100 + os.getpid() % 0xF000, _gbits(state, BY_RDMA[device])
+    return End(socket.gethostname(), device, address, options.flow_label, qpn, gbits)
+
+
+def _gbits(state: State, function: Function) -> float:
+    """What a port can send: what PCIe gives, less on a slow link or cable."""
+    link = re.match(r"[\d.]+", state.port(function.rdma, "rate"))
+    fault = state.fault("slow", function.netdev, function.rdma)
+    return min(perfprint.GBITS, float(link[0]) if link else perfprint.GBITS, float(fault or perfprint.GBITS))
 
 
 def _test(name: str, state: State, options: argparse.Namespace, mine: End) -> Test:
@@ -142,7 +152,8 @@ def _client(test: Test, mine: End, host: str, port: int) -> int:
         walk = labnodes.walk()
         there, back = _way(walk, test, mine, theirs), _way(walk, test, theirs, mine)
         works = bool(there.receiver and back.receiver)
-        table = perfprint.table(test, len(there.rules)) if works else ""
+        time.sleep(float(State().setting("perftest_seconds", "0")))
+        table = perfprint.table(test, len(there.rules), _carried(test, mine, theirs)) if works else ""
         line.write(json.dumps({"works": works, "table": table}) + "\n")
         line.flush()
     if works:
@@ -154,6 +165,11 @@ def _client(test: Test, mine: End, host: str, port: int) -> int:
     sys.stdout.flush()
     lost, ends = (back, (theirs, mine)) if there.receiver else (there, (mine, theirs))
     raise _failure(walk, "acknowledgements" if there.receiver else "frames", lost, *ends)
+
+
+def _carried(test: Test, mine: End, theirs: End) -> float:
+    """Gb/s: of the port that sends, or of both together."""
+    return min(mine.gbits + theirs.gbits, perfprint.GBITS_BOTH) if test.bidirectional else mine.gbits
 
 
 def _way(walk: Walk, test: Test, end: End, other: End) -> Result:
