@@ -3,7 +3,7 @@
     doctor [--json]     every check on every node, and what deviates, a line each; read-only
     doctor --bandwidth [GBITS]   with the engines stopped: what each cable carries each way in each plane; read-only
     status [--env]      which stage of which node is as planned; --env: what every rank is told, and where it comes from
-    picture [--svg F]   nodes, ports, cables and planes, with what is wrong where; --svg: as a drawing, into a file
+    picture [--svg F]   nodes, ports, cables, planes, paths of the mesh, with what is wrong where; --svg: as a drawing
     moving-in           what is there of a set-up by hand, and what becomes of each part; read-only
     cabling             which port is wired to which, found by listening; read-only, needs no address
     forget NODE         go on without a dead node: out of the state, skipped by every command
@@ -27,6 +27,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fleet import bandwidth, doctor, marks, stackfile, state
@@ -98,7 +99,8 @@ def draw(name: StackName, settings: Settings, links: Sequence[Link], *, file: Pa
         file.write_text(svg(found.plan, wrong))
         print(f"{file}: {len(wrong.marks)} marks")
     else:
-        print("\n".join([picture(found.plan, wrong.at), *([""] if wrong.marks else []), *wrong.lines()]))
+        text = picture(found.plan, wrong.at, partial(wrong.over, found.plan))
+        print("\n".join([text, *([""] if wrong.marks else []), *wrong.lines()]))
     return OK
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fleet.mesh.paths import Diagonal
 from fleet.mesh.plan import STATUS
 from fleet.plan import NodePlan, Plan
 from fleet.topology import End, Kind
@@ -9,18 +10,21 @@ from fleet.topology import End, Kind
 At = Callable[..., str]
 """What is to be said at a node, or at a node and a network device, or at "" and a cable; "" for nothing."""
 
+Over = Callable[[Diagonal], str]
+"""What is to be said of a path of a mesh; "" for nothing."""
 
-def _nothing(node: str, netdev: str = "") -> str:  # noqa: ARG001
+
+def _nothing(*_: object) -> str:
     return ""
 
 
-def picture(plan: Plan, at: At = _nothing) -> str:
+def picture(plan: Plan, at: At = _nothing, over: Over = _nothing) -> str:
     """Nodes, cables, planes, subnets, addresses and the paths of a mesh; as long as the fleet is.
 
-    `at` marks what is wrong, and where.
+    `at` and `over` mark what is wrong, and where.
     """
     fabric = _ring(plan, at) if plan.topology.kind is Kind.RING else _switched(plan, at)
-    return "\n".join((*fabric, *mesh(plan)))
+    return "\n".join((*fabric, *mesh(plan, over)))
 
 
 def table(plan: Plan) -> str:
@@ -69,13 +73,13 @@ def _ring(plan: Plan, at: At) -> Iterator[str]:
     yield f"╰───{lines[-1].replace(' ', '─', 1)}   [0] {plan.head.name}"
 
 
-def mesh(plan: Plan) -> Iterator[str]:
+def mesh(plan: Plan, over: Over) -> Iterator[str]:
     """The eight paths between opposite nodes, as a table; nothing without a mesh."""
     if plan.mesh:
         wanted = plan.mesh.settings
         yield ""
         yield f"mesh ({STATUS}), queue {wanted.hairpin_queue_size}, cap {wanted.cap}"
-        yield from columns(plan.mesh.rows([node.name for node in plan.ranks]))
+        yield from columns(plan.mesh.rows([node.name for node in plan.ranks], over))
 
 
 def _end(plan: Plan, end: End, at: At) -> tuple[str, ...]:

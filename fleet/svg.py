@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 
 from fleet.marks import Marks
@@ -20,7 +21,7 @@ APART = 16  # between the lines of two planes
 COLOURS = ("#1f6feb", "#b35900")  # of plane 0 and plane 1
 BAD, ODD = "#d1242f", "#bf8700"
 STYLE = """\
-text { font: 13px ui-monospace, monospace; fill: #1f2328; }
+text { font: 13px ui-monospace, monospace; fill: #1f2328; white-space: pre; }
 .name { font-weight: bold; } .small { font-size: 11px; fill: #59636e; } .bad { fill: #d1242f; } .odd { fill: #9a6700; }
 """
 
@@ -53,18 +54,20 @@ def svg(plan: Plan, marks: Marks) -> str:
     radius = max(inner, WIDTH * 0.75 / math.sin(math.pi / size))
     centre = Point(radius + WIDTH / 2 + MARGIN, radius + HEIGHT / 2 + MARGIN + LINE)
     places = [_around(centre, radius, rank, size) for rank in range(size)]
-    notes = [*_legend(plan), *mesh(plan), *marks.lines()]
+    notes = [(text, f"small {_class(text)}") for text in (*_legend(plan), *mesh(plan, partial(marks.over, plan)))]
+    notes += [(text, _class(text)) for text in marks.lines()]
     bottom = centre.y + radius + HEIGHT / 2 + MARGIN
     width, height = 2 * centre.x, bottom + LINE * (len(notes) + 1)
     box = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" {box}>',
         f"<style>{STYLE}</style>",
         '<rect width="100%" height="100%" fill="#ffffff"/>',
         _text(Point(MARGIN, MARGIN), _title(plan), "name"),
         *(part for node, at in zip(plan.ranks, places, strict=True) for part in _node(plan, node, at, marks)),
+        *(_paths(plan, marks, places, centre) if plan.mesh else ()),
         *(_ring(plan, marks, places) if plan.topology.kind is Kind.RING else _switched(plan, marks, places, centre)),
-        *(_text(Point(MARGIN, bottom + LINE * row), note, _class(note)) for row, note in enumerate(notes)),
+        *(_text(Point(MARGIN, bottom + LINE * row), *note) for row, note in enumerate(notes)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -82,7 +85,8 @@ def _title(plan: Plan) -> str:
 
 
 def _legend(plan: Plan) -> list[str]:
-    return [f"plane {plane}: {_colour_name(plane)}, {plan.settings.fabric.planes[plane].pool}" for plane in plan.planes]
+    planes = [f"plane {one}: {_colour_name(one)}, {plan.settings.fabric.planes[one].pool}" for one in plan.planes]
+    return [*planes, *(["dotted: paths of the mesh"] if plan.mesh else [])]
 
 
 def _colour_name(plane: int) -> str:
@@ -95,17 +99,46 @@ def _class(text: str, usual: str = "small") -> str:
 
 
 def _ring(plan: Plan, marks: Marks, places: Sequence[Point]) -> Iterator[str]:
+    ports = _ports(plan, places)
     for segment in plan.topology.segments:
         one, other = (member.end for member in segment.members)
         start, end = places[one.rank], places[other.rank]
         cable = f"cable {segment.index}"
-        for row, plane in enumerate(plan.planes):
-            aside = APART * (row - (len(plan.planes) - 1) / 2)
-            ends = ((one, start.edge(end, aside)), (other, end.edge(start, -aside)))
+        for plane in plan.planes:
+            ends = ((one, ports[plane, one]), (other, ports[plane, other]))
             subnet = f"{cable}, plane {plane}: {plan.planes[plane].subnets[segment.index]}"
             yield from _wire(plan, marks, plane, ends, subnet, cable=cable)
         middle = Point((start.x + end.x) / 2, (start.y + end.y) / 2)
         yield _label(middle, f"{cable} {marks.at('', cable)}".rstrip())
+
+
+def _ports(plan: Plan, places: Sequence[Point]) -> dict[tuple[int, End], Point]:
+    """Where the ports of a ring are, by plane."""
+    found = {}
+    for segment in plan.topology.segments:
+        one, other = (member.end for member in segment.members)
+        for row, plane in enumerate(plan.planes):
+            aside = APART * (row - (len(plan.planes) - 1) / 2)
+            found[plane, one] = places[one.rank].edge(places[other.rank], aside)
+            found[plane, other] = places[other.rank].edge(places[one.rank], -aside)
+    return found
+
+
+def _paths(plan: Plan, marks: Marks, places: Sequence[Point], centre: Point) -> Iterator[str]:
+    """The paths of a mesh: from port to port, past the node between; the two ways of a pair beside each other."""
+    assert plan.mesh
+    ports, names = _ports(plan, places), [node.name for node in plan.ranks]
+    for path in plan.mesh.ring.taken():
+        start, end, via = ports[path.plane, path.origin], ports[path.plane, path.arrival], places[path.via]
+        near = 0.75 if path.source < path.destination else 0.6  # of the way from the middle to the node between
+        bend = Point(centre.x + (via.x - centre.x) * near, centre.y + (via.y - centre.y) * near)
+        wrong = marks.texts_over(plan, path)
+        what = f"{names[path.source]} to {names[path.destination]} over {names[path.via]}, plane {path.plane}"
+        yield (
+            f'<path d="M {start.x:.1f} {start.y:.1f} Q {bend.x:.1f} {bend.y:.1f} {end.x:.1f} {end.y:.1f}" fill="none" '
+            f'stroke="{BAD if wrong else COLOURS[path.plane]}" stroke-width="1.5" stroke-dasharray="2 4">'
+            f"{_hover(f'mesh: {what}, rule {path.number}', *wrong)}</path>"
+        )
 
 
 def _switched(plan: Plan, marks: Marks, places: Sequence[Point], centre: Point) -> Iterator[str]:

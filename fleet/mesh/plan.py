@@ -1,13 +1,13 @@
 """The mesh of a fleet, planned: desired states by rank, what the engine is told, and what people see of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fleet.mesh import desired, peers
 from fleet.mesh.desired import GID_INDEX, SOURCE_PORT, Ports
 from fleet.mesh.marker import QUALIFIED, Marker
-from fleet.mesh.paths import SIZE, Ring
+from fleet.mesh.paths import SIZE, Diagonal, Ring
 from fleet.mesh.settings import Mesh
 from fleet.problems import Problem, config_path
 
@@ -38,9 +38,9 @@ class MeshPlan:
             "markers": desired.markers(self.ring, self.ports, rank, self.marker),
         }
 
-    def rows(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """The eight paths for people, a row each; `names` are the nodes' by rank."""
-        rows: list[tuple[str, ...]] = [("path", "over", "plane", "from", "to", "rule")]
+    def rows(self, names: Sequence[str], over: Callable[[Diagonal], str]) -> list[tuple[str, ...]]:
+        """The eight paths for people, a row each; `names` are the nodes' by rank, `over` says what is in its way."""
+        rows: list[tuple[str, ...]] = [("path", "over", "plane", "from", "to", "rule", "")]
         for path in self.ring.taken():
             origin, arrival = self.ports[path.plane, path.origin], self.ports[path.plane, path.arrival]
             rows.append(
@@ -51,6 +51,7 @@ class MeshPlan:
                     f"{origin.interface.ip} {origin.netdev}",
                     str(arrival.interface.ip),
                     str(path.number),
+                    over(path),
                 )
             )
         return rows

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +339,60 @@ def test_the_paths_of_a_mesh_are_told_below() -> None:
     assert below[head + 1].split()[:2] == ["path", "over"]
     assert len(below) == head + 2 + 8
     assert below[head + 2].startswith("spark1 to spark3")
+
+
+def test_a_path_of_a_mesh_is_broken_by_what_is_in_its_way_and_by_nothing_else() -> None:
+    facts = {name: parse(node) for name, node in observed.fleet(4).items()}
+    plan = make(load(mesh()), facts, NAME)
+    assert plan.mesh
+    every = range(8)  # 1 to 3 over 2 and 4, 2 to 4 over 3 and 1, 3 to 1 over 4 and 2, 4 to 2 over 1 and 3
+    table: list[tuple[marks.Place, str, str, Sequence[int]]] = [
+        (("spark2", "enp1s0f1np1"), "forwarding", "spark2 forwarding: enp1s0f1np1 pref 49152: rule is missing", [0]),
+        (("spark2", "enp1s0f1np1"), "forwarding", "spark2 forwarding: enp1s0f1np1 pref 11: rule is there", []),
+        (("spark1", ""), "forwarding", "spark1 forwarding: 10.20.2.10/32: route is missing", [1]),
+        (("spark4", ""), "forwarding", "spark4 forwarding: not applied on this node", [1, 4, 6, 7]),
+        (("spark3", "roceP2p1s0f0"), "markers", "spark3 markers: not its netdev", []),
+        (("spark3", "enP2p1s0f0np0"), "markers", "spark3 markers: dsv41-mesh-marker@roceP2p1s0f0.service: failed", [4]),
+        (("spark3", ""), "markers", "spark3 markers: dsv41-mesh.service: is not active", [4, 5]),
+        (("spark1", "enp1s0f0np0"), "nic", "spark1 nic: enp1s0f0np0: queue is 1024", [0, 5]),
+        (("spark1", ""), "nic", "spark1 nic: not applied on this node", [0, 1, 3, 4, 5, 6]),
+        (("spark4", "enp1s0f1np1"), "plane0", "spark4 plane0: enp1s0f1np1: MTU is 1500", [2, 7]),
+        (("spark4", "enp1s0f1np1"), "plane0", "spark4 plane0: enp1s0f1np1: route to 10.10.0.0/24 is missing", []),
+        (("spark4", "enp1s0f1np1"), "relay", "spark4 relay: enp1s0f1np1: rule is missing", []),
+        (("spark4", ""), "image-missing", "spark4: has no image", []),
+        (("spark4", ""), "unreachable", "spark4: no answer", [1, 2, 3, 4, 6, 7]),
+        (("", "cable 1"), "cable-wrong", "cable 1: is not there", [0, 2, 5, 7]),
+        (("", ""), "engine", "engine: rank 0 (spark1): no container", []),
+    ]
+    for place, kind, text, wanted in table:
+        wrong = marks.Marks((marks.Mark(place, text, kind=kind),))
+        taken = plan.mesh.ring.taken()
+        assert [number for number in every if wrong.over(plan, taken[number]) == "✗1"] == wanted, text
+        rows = [line for line in picture(plan, wrong.at, partial(wrong.over, plan)).splitlines() if " to spark" in line]
+        assert [number for number, row in enumerate(rows) if row.endswith("✗1")] == wanted, text
+        red = [one.get("stroke") == "#d1242f" for one in drawn(plan, wrong).iter(f"{SVG}path")]
+        assert [number for number in every if red[number]] == wanted, text
+        assert wrong.over(plan, taken[0]) == "" or text in wrong.texts_over(plan, taken[0])
+        told = marks.Marks((marks.Mark(place, text, bad=False, kind=kind),))
+        assert {told.over(plan, path) for path in taken} == {""}
+
+
+def test_the_paths_of_a_mesh_are_drawn_from_port_to_port() -> None:
+    facts = {name: parse(node) for name, node in observed.fleet(4).items()}
+    plan = make(load(mesh()), facts, NAME)
+    found = drawn(plan, marks.Marks())
+    ports = {
+        (float(one.get("cx", "")), float(one.get("cy", ""))): (one.findtext(f"{SVG}title") or "").split()[:2]
+        for one in found.iter(f"{SVG}circle")
+    }
+    told = {}
+    for one in found.iter(f"{SVG}path"):
+        numbers = [float(word) for word in (one.get("d") or "").split() if word[0] not in "MQ"]
+        told[one.findtext(f"{SVG}title")] = [*ports[numbers[0], numbers[1]], *ports[numbers[4], numbers[5]]]
+    assert len(told) == 8
+    first = told["mesh: spark1 to spark3 over spark2, plane 0, rule 49152"]
+    assert first == ["spark1", "enp1s0f0np0", "spark3", "enp1s0f1np1"]
+    assert not list(drawn(make(load(ring()), None, NAME), marks.Marks()).iter(f"{SVG}path"))
 
 
 def box(found: ET.Element) -> list[tuple[float, float, float, float]]:
