@@ -31,6 +31,7 @@ WRITE_S = 5  # of each measurement, as sparkring's
 FIRST_PORT = 18515  # perftest's own; another one for each round, so that none meets a listener of the one before
 DEADLINE_S = 300  # for the last round to begin
 
+WHY = ("problem", "unmeasured")  # of the node program's answer
 SLOW = "Reseat both ends and boot both nodes, then measure again; else change the cable."
 
 Json = dict[str, Any]
@@ -124,18 +125,23 @@ def in_use(found: Survey) -> list[Line]:
 
 def measure(found: Survey, links: Sequence[Link], least: float) -> list[Line]:
     """A line for each flow, in the order of `flows`. `least` is the smallest rate that passes, in Gb/s."""
-    began, wanted, silent = time.monotonic(), flows(found.plan), set(found.seen.unreachable)
+    began, wanted = time.monotonic(), flows(found.plan)
+    out: dict[str, str] = {}  # nodes that can take no part any more, and why
     lines = {flow: line for flow in wanted if (line := _unready(found, flow))}
     for number, together in enumerate(rounds([flow for flow in wanted if flow not in lines])):
-        todo = [flow for flow in together if not flow.nodes & silent]
+        todo = [flow for flow in together if not flow.nodes & out.keys()]
         if time.monotonic() - began > DEADLINE_S:
             todo, late = [], f"not measured: {DEADLINE_S} s were over"
             lines |= {flow: flow.line(Word.WARN, late) for flow in together}
         answers = _round(found, links, todo, FIRST_PORT + number) if todo else {}
-        silent |= {name for name, answer in answers.items() if not answer.reached}
+        for name, answer in answers.items():
+            if not answer.reached:
+                out[name] = f"{name} does not answer any more"
+            elif (answer.result or {}).get("absent"):
+                out[name] = str((answer.result or {})["unmeasured"])
         for flow in together:
             if flow not in lines:
-                lines[flow] = _judged(flow, answers, silent, least)
+                lines[flow] = _judged(flow, answers, out, least)
     return [lines[flow] for flow in wanted]
 
 
@@ -180,23 +186,19 @@ def _round(found: Survey, links: Sequence[Link], together: Sequence[Flow], port:
     return {answer.node: answer for answer in on_all("bandwidth", found.plan.stack.stack, asked, requests)}
 
 
-def _judged(flow: Flow, answers: Mapping[str, Answer], silent: set[str], least: float) -> Line:
-    gone = sorted(flow.nodes & silent)
-    if gone:
-        return flow.line(Word.WARN, f"not measured: {gone[0]} does not answer any more")
+def _judged(flow: Flow, answers: Mapping[str, Answer], out: Mapping[str, str], least: float) -> Line:
+    for name in sorted(flow.nodes & out.keys()):
+        return flow.line(Word.WARN, f"not measured: {out[name]}")
     ends = [answers[flow.source.node], answers[flow.target.node]]
-    failed = next((answer for answer in ends if answer.status), None)
-    if failed:
-        return flow.line(Word.WARN, f"not measured: {' '.join(failed.text.split())}")
+    for answer in ends:
+        if answer.status:
+            return flow.line(Word.WARN, f"not measured: {' '.join(answer.text.split())}")
     results = [answer.result or {} for answer in ends]
-    absent = next((result["problem"] for result in results if result.get("absent")), None)
-    if absent:
-        return flow.line(Word.WARN, f"not measured: {absent}")
     gbits, wish = results[0].get("gbits"), f"at least {least:g} Gb/s"
-    if gbits is None:
-        why = next((result["problem"] for result in results if result.get("problem")), "no figure came")
-        return flow.line(Word.FAIL, f"carries nothing: {why}", wish, SLOW)
-    seen = f"{gbits:.1f} Gb/s"
-    if gbits < least:
-        return flow.line(Word.FAIL, seen, wish, SLOW)
-    return flow.line(Word.PASS, seen)
+    if gbits is not None:
+        seen = f"{gbits:.1f} Gb/s"
+        return flow.line(Word.PASS, seen) if gbits >= least else flow.line(Word.FAIL, seen, wish, SLOW)
+    problem, unmeasured = (next(filter(None, (one.get(key) for one in results)), "") for key in WHY)
+    if problem:
+        return flow.line(Word.FAIL, f"carries nothing: {problem}", wish, SLOW)
+    return flow.line(Word.WARN, f"not measured: {unmeasured or 'no figure came'}")

@@ -185,7 +185,9 @@ class Handle:
         faults.clear(self.lab, node, name)
 
     def adjust(self, node: str, name: str, value: str = "") -> None:
-        """Set how a node's tools spell (`dialect`) or how long a re-init takes (`reload_seconds`); empty: as usual."""
+        """Set how a node's tools spell (`dialect`), or how long a re-init or a write of perftest takes
+        (`reload_seconds`, `perftest_seconds`); empty: as usual.
+        """
         faults.adjust(self.lab, node, name, value)
 
     def walk(self) -> Walk:

@@ -7,9 +7,9 @@ The program ends with whoever asked for it, however that ends: a stranger at the
 from typing import Any
 
 from .alive import reasons
-from .perftest import CONNECT, figure, once_heard
+from .perftest import CONNECT, figure, once_heard, unheard
 from .request import ENGINE_ALIVE, FAILED, Failure
-from .run import ABSENT
+from .run import ABSENT, TIMED_OUT
 from .system import System
 
 TOOL = "ib_write_bw"
@@ -21,11 +21,12 @@ Json = dict[str, Any]
 
 
 def bandwidth(system: System, node: str, desired: Json) -> Json:
-    """Be one end: {"gbits": what arrived, in Gb/s, or None, "problem": why there is no figure, or ""}.
+    """Be one end: {"gbits": what was carried, in Gb/s, or None, "problem": what the device or the wire did, or ""}.
 
     Desired: {"hca", "gid_index", "port" of TCP, "seconds" of writes}, and for the end that sends "host", the
-    management address of the other one. "absent" is true in the answer where the node has no `ib_write_bw`. Raises
-    `Failure` where an engine runs, or somebody else uses RDMA: both would be measured, and disturbed.
+    management address of the other one. Where nothing could be measured, "unmeasured" in the answer says why; with
+    "absent" it is for want of `ib_write_bw`. Raises `Failure` where an engine runs, or somebody else uses RDMA: both
+    would be measured, and disturbed.
     """
     alive = reasons(system)
     if alive:
@@ -33,15 +34,24 @@ def bandwidth(system: System, node: str, desired: Json) -> Json:
     if system.caller_gone():
         raise Failure(FAILED, "whoever asked is gone: nothing was measured")
     if system.run([TOOL, "--version"]).rc == ABSENT:
-        return {"gbits": None, "problem": f"{node} has no {TOOL} (package perftest)", "absent": True}
+        return _answer(unmeasured=f"{node} has no {TOOL} (package perftest)", absent=True)
     words = [TOOL, "-d", desired["hca"], "-x", str(desired["gid_index"]), "-s", str(BYTES), "-F", "--report_gbits"]
     words += ["-D", str(desired["seconds"]), "-p", str(desired["port"])]
     limit = float(desired["seconds"]) + SPARE
     host = desired.get("host")
-    if not host:
+    if host:
+        result = once_heard(system, lambda: system.run_for_caller([*words, host], limit))
+    else:
         result = system.run_for_caller(words, CONNECT + limit)
-        return {"gbits": None, "problem": "" if result.ok else f"{node} {desired['hca']}: {result.reason()}"}
-    result = once_heard(system, lambda: system.run_for_caller([*words, host], limit))
+    if result.ok and not host:
+        return _answer()
+    if unheard(result) or (not host and result.rc == TIMED_OUT):
+        return _answer(unmeasured=f"{node} and {host or 'its other end'} did not meet by TCP, port {desired['port']}")
     gbits = figure(result.out, COLUMN) if result.ok else None
-    problem = "" if gbits is not None else f"{node} {desired['hca']}: {TOOL} did not complete: {result.reason()}"
-    return {"gbits": gbits, "problem": problem}
+    if gbits is None:
+        return _answer(problem=f"{node} {desired['hca']}: {TOOL} did not complete: {result.reason()}")
+    return _answer(gbits)
+
+
+def _answer(gbits: float | None = None, problem: str = "", **more: Any) -> Json:
+    return {"gbits": gbits, "problem": problem, **more}

@@ -18,10 +18,14 @@ def once_heard(system: System, run: Callable[[], Result]) -> Result:
     end = system.clock() + CONNECT
     while True:
         result = run()
-        early = any(text in result.err + result.out for text in _REFUSED)
-        if result.ok or not early or system.clock() > end:
+        if not unheard(result) or system.clock() > end:
             return result
         system.sleep(_STEP)
+
+
+def unheard(result: Result) -> bool:
+    """Whether a client found no server."""
+    return not result.ok and any(text in result.err + result.out for text in _REFUSED)
 
 
 def figure(text: str, column: str) -> float | None:

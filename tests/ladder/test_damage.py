@@ -32,6 +32,7 @@ DRIFT = sorted({row.code for row in DEVIATIONS if row.is_drift})
 FABRIC = {("update", "fabric-staged"), ("update", "fabric-verified")}
 GROUP = {("replace", name) for name in ("stop", "gate", "halt", "health")}
 CUT_OFF = ("gid-port", "drift plane0", "drift plane1")
+NAMED_WITHIN_S = 15
 OWN = "/var/lib/spark-fabric/"  # the journal, and what lies beside it
 
 Line = tuple[str, str, str, str]  # code, node, object, what was seen
@@ -348,6 +349,29 @@ def test_what_an_engine_would_feel_is_repaired_without_one_and_nothing_else_is_t
     fleet.rig.assert_served()
 
 
+def test_drift_that_comes_back_is_repaired_once_and_no_further_up_stops_or_starts_anything(fleet: Fleet) -> None:
+    lab, rig = fleet.rig.lab, fleet.rig
+    setting_back = f"while :; do echo 1500 >/sys/class/net/{damages.F0}/mtu; sleep 0.02; done"
+    rig.assert_one_group()
+    lab.run("spark3", f"systemd-run -q --collect --unit=stubborn sh -c '{setting_back}'")
+    mtu = f"{damages.F0}: MTU is 1500, plan wants 9000"
+    try:
+        rig.up(ok=False).says("spark3", mtu)
+        engines, since = rig.engines(), time.time_ns()
+        for _ in range(3):
+            rig.up(ok=False).says(
+                "1 problem(s); nothing was changed", f"spark3 plane0: was repaired once, and still: {mtu}"
+            )
+        assert rig.engines() == engines == {}
+        assert fleet.witness.record(since).calls == []
+    finally:
+        lab.run("spark3", "systemctl stop stubborn")
+    rig.fleet("retry", "spark3")
+    rig.up()
+    rig.unchanged()
+    rig.assert_one_group()
+
+
 def test_a_node_without_power_is_named_and_the_drift_of_the_others_is_told(fleet: Fleet) -> None:
     lab, rig = fleet.rig.lab, fleet.rig
     lab.run("spark2", "ip route del 10.10.2.0/24")
@@ -358,6 +382,7 @@ def test_a_node_without_power_is_named_and_the_drift_of_the_others_is_told(fleet
     finally:
         lab.boot("spark4")
     said = json.loads(run.out)
+    assert max(run.seconds, preview.seconds) < NAMED_WITHIN_S
     assert (run.code, said["exit"], said["result"]) == (3, 3, "fail")
     assert said["nodes"] == {"spark1": True, "spark2": True, "spark3": True, "spark4": False}
     failed = {(line["node"], line["code"], line["seen"]) for line in said["lines"] if line["word"] == "fail"}

@@ -1,13 +1,18 @@
 """The NCCL library on booted nodes: sent once, replaced with all engines stopped, repaired, and gone afterwards.
 
-The tests of this file have one stack, in their order; the last one leaves engines that do not serve. How a library
-reaches the engines of a switch: test_traffic.py. What a killed run leaves of one: test_killed.py.
+The tests of this file have one stack, in their order; the last one about the library leaves engines that do not serve,
+and then the cables are measured. How a library reaches the engines of a switch: test_traffic.py. What a killed run
+leaves of one: test_killed.py.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,12 +22,14 @@ import pytest
 
 from fleet.nccl_settings import PIP_LIBRARY
 from lab import api, library
+from lab.shell import wait_for
 
 from .conftest import NewRig
 from .rig import Rig, Step
 from .witness import Witness, watching
 
 STACK = "nccl"
+F0 = "enp1s0f0np0"
 STORE = f"/var/lib/spark-fabric/{STACK}/nccl"
 SENT = f"{STORE}/*/libnccl.so.2"
 ON_NODE = "/opt/nccl-of-the-operator"
@@ -101,6 +108,14 @@ def test_every_engine_has_the_operators_library_over_that_of_its_image(fleet: Fl
     moved.rename(fleet.file)
 
 
+def test_no_cable_is_measured_under_the_engines_and_all_of_them_are_named(fleet: Fleet) -> None:
+    since = time.time_ns()
+    run = fleet.rig.fleet("doctor", "--bandwidth", ok=False)
+    assert run.code == 1
+    run.says(*(f"spark{rank + 1}: rank {rank} runs, in container spark-fabric-{STACK}" for rank in range(4)), "4 FAIL")
+    assert fleet.witness.record(since).calls == []
+
+
 def test_a_new_library_stops_the_engines_and_is_replaced_everywhere(fleet: Fleet) -> None:
     sha256 = fleet.build(edition=2)
     steps = fleet.rig.preview()
@@ -161,3 +176,49 @@ def test_without_its_flags_the_library_connects_trees_and_health_says_so(fleet: 
         "cause: NCCL connects trees, and opposite ranks of a ring share no cable",
         "leave engine.profile at auto",
     )
+
+
+BANDWIDTH = ("doctor", "--bandwidth")
+
+
+def measuring(lab: api.Handle) -> list[str]:
+    """The nodes on which perftest runs."""
+    return [node for node, pids in lab.everywhere("pgrep -f '[i]b_write_bw' || true").items() if pids]
+
+
+def test_each_cable_is_measured_each_way_in_each_plane_once_the_engines_have_ended(fleet: Fleet) -> None:
+    lab, rig = fleet.rig.lab, fleet.rig
+    assert wait_for(lambda: not rig.engines(), 30)
+    before, since = lab.snapshots(), time.time_ns()
+    lab.set_fault("spark2", f"slow.{F0}", "26")
+    try:
+        run = rig.fleet(*BANDWIDTH, ok=False)
+    finally:
+        lab.clear_fault("spark2")
+    *lines, _, summary = run.out.splitlines()
+    assert (run.code, summary) == (3, "15 PASS, 1 FAIL")
+    assert len({line.partition(":")[0] for line in lines}) == 16
+    (slow,) = (line for line in lines if line.startswith("FAIL"))
+    assert f"cable 1, plane 0, spark2 {F0} to spark3 enp1s0f1np1: 26.0 Gb/s, wanted at least 95 Gb/s" in slow
+    assert fleet.witness.record(since).calls == []
+    rig.assert_as(before)
+
+
+def test_a_measurement_that_is_killed_leaves_no_process_on_any_node(fleet: Fleet) -> None:
+    lab, rig = fleet.rig.lab, fleet.rig
+    for node in lab.names:
+        lab.adjust(node, "perftest_seconds", "30")
+    words = [sys.executable, "-m", "fleet", *BANDWIDTH, "-s", rig.stack]
+    rig.write()
+    try:
+        with subprocess.Popen(
+            words, cwd=rig.checkout, env=rig.environment, stdout=subprocess.DEVNULL, start_new_session=True
+        ) as process:
+            try:
+                assert wait_for(lambda: len(measuring(lab)) == len(lab.names), 20)
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+        assert wait_for(lambda: measuring(lab) == [], 10)
+    finally:
+        for node in lab.names:
+            lab.adjust(node, "perftest_seconds")

@@ -179,14 +179,32 @@ def test_a_port_that_is_down_fails_without_a_try(fleet: Fleet, capsys: pytest.Ca
 def test_a_node_without_the_tool_leaves_its_cables_unmeasured_and_says_so(
     fleet: Fleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    absent = {"gbits": None, "problem": "spark2 has no ib_write_bw (package perftest)", "absent": True}
+    why = "spark2 has no ib_write_bw (package perftest)"
+    absent = {"gbits": None, "problem": "", "unmeasured": why, "absent": True}
     healthy = fleet.answer
     fleet.answer = lambda node, asked: dict(absent) if node == "spark2" else healthy(node, asked)
     assert fleet.doctor() == command.FAILED
     lines = told(capsys)
     assert lines[-1] == f"{16 - TWO_OF_ONE} PASS, {TWO_OF_ONE} WARN"
     warned = [line for line in lines[:-2] if line.startswith("WARN")]
-    assert all("spark2" in line and line.endswith("not measured: " + str(absent["problem"])) for line in warned)
+    assert all("spark2 enp1s0f" in line or "spark2 enP2p1s0f" in line for line in warned)
+    assert all(line.endswith(f"not measured: {why}") for line in warned)
+    assert sum("spark2" in asked for asked in fleet.rounds) == 1
+
+
+def test_ends_that_do_not_meet_are_no_fault_of_a_cable(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    why = "spark4 and 192.168.1.11 did not meet by TCP, port 18515"
+    healthy = fleet.answer
+
+    def deaf(node: str, asked: Json) -> Json:
+        met = node != "spark4" or "host" not in asked
+        return healthy(node, asked) if met else {"gbits": None, "problem": "", "unmeasured": why}
+
+    fleet.answer = deaf
+    assert fleet.doctor() == command.FAILED
+    lines = told(capsys)
+    assert lines[-1] == "12 PASS, 4 WARN"
+    assert all(line.endswith(f"not measured: {why}") for line in lines if line.startswith("WARN"))
 
 
 def test_addresses_that_are_not_there_yet_are_no_fault_of_a_cable(
