@@ -22,13 +22,15 @@ def causes(
     now: Mapping[str, Json],
     loaded: Mapping[str, Json],
     complaints: Mapping[str, Sequence[str]],
+    mesh: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """What explains that the traffic is not as it should be, the surest first.
 
-    `now` are the latest readings by node and HCA; `complaints` what `verify` says of each node.
+    `now` are the latest readings by node and HCA; `complaints` what `verify` says of each node; `mesh` what is wrong
+    with the ways between opposite ranks.
     """
     found = [*_bad_ports(desired, ports, now), *_cables(ports, now, complaints), *_flags(desired)]
-    found += [*_cap(desired, loaded), *_channels(desired)]
+    found += [*_cap(desired, loaded), *_channels(desired), *mesh]
     if not found:
         found = [line for said in complaints.values() for line in said] or [
             "none that is known: look at what the ranks print with proof.logs"

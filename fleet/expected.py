@@ -17,7 +17,10 @@ KNOWN_BY = {EXTENDED: elf.EXTENDED, PRESERVE: "PRESERVE_PCI_DOMAIN"}
 """By variable of the patched NCCL: the string in a library that knows it (sparkring, the built library)."""
 
 WORDS, TOKENS = 1000, 4
-"""Of one completion. Ranks sum a prompt's activations, 10 KB a token and layer: a thousand words move about a GiB."""
+"""Of a completion. Ranks sum a prompt's activations, `SUMMED` a token and layer: a thousand words move about a GiB."""
+
+SUMMED = 10240  # bytes: 5120 activations of 2 bytes (the launcher's model, DeepSeek-V4.1-Flash)
+UNSAID = 10  # tokens of a prompt besides its words: the template's, and what tells it from the others
 
 
 def asked(plan: Plan, start: str) -> dict[str, dict[str, Any]]:
@@ -48,7 +51,7 @@ def _of_rank(plan: Plan, node: NodePlan) -> dict[str, Any]:
             "address": engine.own_address,
             "port": engine.port,
             "model": engine.served_model_name,
-            "words": WORDS,
+            "words": _words(plan),
             "tokens": TOKENS,
             "timeout": plan.settings.proof.timeout,
         }
@@ -62,6 +65,35 @@ def _of_rank(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "witness": {LISTENER: "NET/IB ListenerRouting "},
         "level": ", ".join(f"{name}={env.get(name, '')}" for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS")),
         "verify": node.verify,
+        "mesh": _mesh(plan, node),
+    }
+
+
+def _words(plan: Plan) -> list[int]:
+    """Of the prompts, which take turns. Sums of long ones are NCCL's; with a mesh every other prompt is so short that
+    RoCEnante sums it, with messages near the largest that it takes."""
+    return [WORDS, max(1, plan.mesh.max_size // SUMMED - UNSAID)] if plan.mesh else [WORDS]
+
+
+def _mesh(plan: Plan, node: NodePlan) -> dict[str, Any] | None:
+    """The rules of a node, its devices at which paths end, and what sizes the queues and the messages have."""
+    if plan.mesh is None:
+        return None
+    names = [one.name for one in plan.ranks]
+    paths = [path for path in plan.mesh.ring.taken() if path.source == node.rank]
+    return {
+        "forward": node.stages["forwarding"]["rules"],
+        "ends": [
+            {
+                "hca": plan.mesh.ports[path.plane, path.origin].hca,
+                "peer": names[path.destination],
+                "via": names[path.via],
+            }
+            for path in paths
+        ],
+        "queue": plan.mesh.settings.hairpin_queue_size,
+        "cap": plan.mesh.settings.cap,
+        "largest": max(plan.mesh.max_size, plan.mesh.gather_size),
     }
 
 

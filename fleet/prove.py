@@ -19,7 +19,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
 from fleet import causes, on_node, proof, traffic
-from fleet.proof import Proof, Verdict
+from fleet.mesh.crossing import crossing
+from fleet.proof import Part, Proof, Verdict
 
 SETTLE_S = 1.5  # a port's counters may be a second old
 FIRST = 4  # completions of the first round; what they move says how many more are needed
@@ -62,11 +63,13 @@ def measure(fleet: Fleet, desired: Mapping[str, Json]) -> Proof:
     limits = dict(next(iter(desired.values()))["limits"])
     most = limits.pop("requests")
     bounds, ports = traffic.Limits(**limits), traffic.ports_of(desired)
-    before = now = _counters(fleet, desired)
+    first = last = _counters(fleet, desired)
+    before = now = _ports(first)
     load = traffic.Load(0)
     while True:
         load = _load(fleet, desired, load, min(_wanted(ports, before, now, load, bounds), most - load.answered))
-        now = _counters(fleet, desired)
+        last = _counters(fleet, desired)
+        now = _ports(last)
         moved = _moved(ports, before, now)
         if load.ended or load.answered >= most or traffic.busiest(moved) >= bounds.minimum:
             break
@@ -83,21 +86,40 @@ def measure(fleet: Fleet, desired: Mapping[str, Json]) -> Proof:
         },
     )
     judged = traffic.traffic(moved, load, bounds)
-    parts = (judged, proof.library(desired, loaded), proof.lines(desired, loaded))
+    mesh = _crossing(desired, first, last, load)
+    parts = (judged, *mesh, proof.library(desired, loaded), proof.lines(desired, loaded))
     found: tuple[str, ...] = ()
     if judged.verdict is Verdict.FAILED:
-        found = causes.causes(desired, ports, now, loaded, _complaints(fleet, desired))
+        lost = [fault for part in mesh for fault in part.faults]
+        found = causes.causes(desired, ports, now, loaded, _complaints(fleet, desired), lost)
     return Proof(parts, found)
 
 
 def _counters(fleet: Fleet, desired: Mapping[str, Json]) -> dict[str, Json]:
-    """By node and HCA, once they show what has been so far."""
+    """By node, once they show what has been so far."""
     time.sleep(SETTLE_S)
     asked = {
-        name: {"hcas": [port["hca"] for port in one["ports"]], "gid_index": one["gid_index"]}
+        name: {
+            "hcas": [port["hca"] for port in one["ports"]],
+            "gid_index": one["gid_index"],
+            "mesh": one["mesh"] and {**one["mesh"], "ends": [end["hca"] for end in one["mesh"]["ends"]]},
+        }
         for name, one in desired.items()
     }
-    return {name: result["ports"] for name, result in fleet.results("counters", asked).items()}
+    return fleet.results("counters", asked)
+
+
+def _ports(counters: Mapping[str, Json]) -> dict[str, Json]:
+    """By node and HCA."""
+    return {name: one["ports"] for name, one in counters.items()}
+
+
+def _crossing(desired: Mapping[str, Json], first: Json, last: Json, load: traffic.Load) -> list[Part]:
+    """The part of the mesh, where there is one."""
+    if not any(one["mesh"] for one in desired.values()):
+        return []
+    before, after = ({name: one["mesh"] for name, one in counters.items()} for counters in (first, last))
+    return [crossing(desired, before, after, load)]
 
 
 def _moved(ports: tuple[traffic.Port, ...], before: Json, now: Json) -> dict[traffic.Port, traffic.Moved]:

@@ -7,6 +7,8 @@ the other, and a sum would count each byte twice (FujitsuPolycom/sparkring, proo
 
 from typing import Any
 
+from . import meshcounts
+from .request import Failure
 from .system import System
 
 WORD = 4  # bytes that one unit stands for
@@ -15,13 +17,28 @@ Json = dict[str, Any]
 
 
 def counters(system: System, desired: Json) -> Json:
-    """{"ports": {hca: {…}}} for desired {"hcas": […], "gid_index": n}.
+    """{"ports": {hca: {…}}, "mesh": …} for desired {"hcas": […], "gid_index": n, "mesh": {"forward", "ends"} or null}.
 
     "sent" and "received" are bytes, or None where there is no such counter; "state" as sysfs has it; "gid" and
-    "gid_type" are those at the index.
+    "gid_type" are those at the index. "mesh" is null where it is not asked for.
     """
-    index = int(desired.get("gid_index", 0))
-    return {"ports": {hca: _port(system, f"/sys/class/infiniband/{hca}/ports/1", index) for hca in desired["hcas"]}}
+    index, mesh = int(desired.get("gid_index", 0)), desired.get("mesh")
+    ports = {hca: _port(system, f"/sys/class/infiniband/{hca}/ports/1", index) for hca in desired["hcas"]}
+    return {"ports": ports, "mesh": _mesh(system, mesh) if mesh else None}
+
+
+def _mesh(system: System, desired: Json) -> Json:
+    """What the node counts of the rules "forward" and, for the devices "ends", of paths that end there.
+
+    {"rules", "kernel", "received", "overruns", "lost", "error"}; only "error" where tc does not answer.
+    """
+    try:
+        found = meshcounts.read(system, desired["forward"])
+    except Failure as failure:
+        return {"error": str(failure)}
+    found["overruns"] = meshcounts.overruns(system, desired["forward"])
+    found["lost"] = {hca: meshcounts.lost(system, hca) for hca in desired["ends"]}
+    return {**found, "error": ""}
 
 
 def _port(system: System, port: str, index: int) -> Json:

@@ -23,8 +23,9 @@ Json = dict[str, Any]
 def load(system: System, owner: Owner, desired: Json) -> Json:
     """{"answered": n, "error": "", "refused": bool, "seconds": s} of completions that are asked for one after another.
 
-    Desired: {"address", "port", "model", "requests", "words" of a prompt, "tokens" of an answer, "timeout" of all in
-    seconds}. It ends at the first one that fails, which "error" is about; "refused" is that the API wants another key.
+    Desired: {"address", "port", "model", "requests", "words" of the prompts, which take turns, "tokens" of an answer,
+    "timeout" of all in seconds}. It ends at the first one that fails, which "error" is about; "refused" is that the API
+    wants another key.
     """
     began = system.clock()
     until = began + float(desired["timeout"])
@@ -34,21 +35,22 @@ def load(system: System, owner: Owner, desired: Json) -> Json:
         left = until - system.clock()
         if left <= 0:
             break
-        answer["error"], answer["refused"] = _completion(desired, f"{began:.6f} {number}", key, left)
+        words = int(desired["words"][number % len(desired["words"])])
+        answer["error"], answer["refused"] = _completion(desired, f"{began:.6f} {number}", words, key, left)
         if answer["error"]:
             break
         answer["answered"] += 1
     return {**answer, "seconds": system.clock() - began}
 
 
-def _completion(desired: Json, start: str, key: str, timeout: float) -> tuple[str, bool]:
+def _completion(desired: Json, start: str, words: int, key: str, timeout: float) -> tuple[str, bool]:
     """What went wrong with one completion, and whether that is for want of a key.
 
     No two prompts begin alike: what an engine remembers of a prompt it does not compute again.
     """
     body = {
         "model": desired["model"],
-        "messages": [{"role": "user", "content": f"{start}{' word' * int(desired['words'])}"}],
+        "messages": [{"role": "user", "content": f"{start}{' word' * words}"}],
         "max_tokens": int(desired["tokens"]),
         "temperature": 0,
     }

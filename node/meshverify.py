@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from . import flow, tc
+from . import meshcounts
 from .perftest import figure, once_heard
 from .request import BAD_REQUEST, READ_BACK, Failure
 from .run import ABSENT, TIMED_OUT, Result
@@ -100,37 +100,9 @@ def _before(system: System, desired: Json) -> Json:
     if tool(system, str(desired.get("image") or "")) is None:
         reason = f"{TOOL} (perftest) is neither on the node nor, with timeout, in the engine's image"
         return {"unverified": reason, "notes": [f"mesh unverified: {reason}"]}
-    system.write(KEPT, json.dumps(_counters(system, desired)).encode() + b"\n", Meta(0o600, 0, 0, 0))
+    counts = meshcounts.read(system, desired.get("forward", []))
+    system.write(KEPT, json.dumps(counts).encode() + b"\n", Meta(0o600, 0, 0, 0))
     return {"unverified": None}
-
-
-def _counters(system: System, desired: Json) -> Json:
-    """What every rule of the node has counted, and how many packets its kernel forwarded."""
-    rules: Json = {}
-    for rule in desired.get("forward", []):
-        rows = [row for row in tc.filters(system, rule["netdev"]) if flow.of_filter(row) == flow.meaning(rule)]
-        names = ("packets", "sw_packets", "drops")
-        rules[rule["name"]] = {**{name: rows[0][name] for name in names}, "in_hw": rows[0]["in_hw"]} if rows else None
-    netdevs = sorted({rule[end] for rule in desired.get("forward", []) for end in ("netdev", "egress")})
-    return {
-        "rules": rules,
-        "kernel": kernel_forwarded(system.text("/proc/net/snmp") or ""),
-        "received": {netdev: _received(system, netdev) for netdev in netdevs},
-    }
-
-
-def _received(system: System, netdev: str) -> int | None:
-    """Packets that a port has given to the kernel. What the card passes on by itself, and RDMA, is not among them."""
-    text = system.text(f"/sys/class/net/{netdev}/statistics/rx_packets") or ""
-    return int(text) if text.isdigit() else None
-
-
-def kernel_forwarded(text: str) -> int | None:
-    """`ForwDatagrams` of the line "Ip:" in /proc/net/snmp, which `nstat` calls IpForwDatagrams."""
-    lines = [line.split() for line in text.splitlines() if line.startswith("Ip:")]
-    if len(lines) != 2 or "ForwDatagrams" not in lines[0]:
-        return None
-    return int(lines[1][lines[0].index("ForwDatagrams")])
 
 
 def _after(system: System, node: str, desired: Json) -> Json:
@@ -138,10 +110,11 @@ def _after(system: System, node: str, desired: Json) -> Json:
     if kept is None:
         raise Failure(READ_BACK, f"{node}: the counters of before are gone: run the check again")
     system.remove(KEPT)
-    now = _counters(system, desired)
-    found = [line for rule in desired.get("forward", []) for line in _rule(rule, kept["rules"], now["rules"])]
-    forwarded, arrived = (_more(kept, now, what) for what in ("kernel", "received"))
-    through, told = passed_by(forwarded, arrived)
+    rules = desired.get("forward", [])
+    now = meshcounts.read(system, rules)
+    found = [line for rule in rules for line in meshcounts.wrong(rule, kept["rules"], now["rules"], "the write")]
+    forwarded, arrived = (meshcounts.more(kept[what], now[what]) for what in ("kernel", "received"))
+    through, told = meshcounts.passed_by(forwarded, arrived, ITERATIONS, "the packets of one path")
     if through is True:
         found.append(told)
     if found:
@@ -150,55 +123,6 @@ def _after(system: System, node: str, desired: Json) -> Json:
     if through is None:
         return {"unverified": told, "notes": [f"mesh unverified: {told}"]}
     return {"problems": [], "notes": notes}
-
-
-def _more(kept: Json, now: Json, what: str) -> int | None:
-    """By how much a count of the kernel has grown, or several together; None where one of them cannot be read."""
-    old, new = (side[what] if isinstance(side[what], dict) else {what: side[what]} for side in (kept, now))
-    if None in (*old.values(), *new.values()):
-        return None
-    return sum(int(new[key]) - int(old[key]) for key in new)
-
-
-def passed_by(forwarded: int | None, arrived: int | None) -> tuple[bool | None, str]:
-    """Whether packets of the mesh went through the kernel, None where that is open, and what to say about it. Pure.
-
-    `forwarded` is what the kernel has forwarded since before the writes, `arrived` what the mesh's ports gave it in
-    that time; both in packets. Containers make a kernel forward as well, but by other ports. A path that is not marked,
-    or misses its rule, brings at least a packet for each of its writes in by a port of the mesh.
-    """
-    if not forwarded and forwarded is not None:
-        return False, ""
-    seen = f"IpForwDatagrams grew by {forwarded}"
-    if forwarded is None or arrived is None:
-        gap = "IpForwDatagrams cannot be read" if forwarded is None else f"{seen}, and nobody tells by which ports"
-        return None, f"{gap}: whether packets of the mesh go through the kernel is open"
-    seen += f" while the mesh's ports gave the kernel {arrived} packets"
-    if min(forwarded, arrived) < ITERATIONS:
-        return (
-            False,
-            f"{seen}, fewer than the {ITERATIONS} of one path: something else is forwarded, such as containers'",
-        )
-    return True, (
-        f"{seen}, plan wants fewer than the {ITERATIONS} of one path: packets of the mesh go through the kernel, or "
-        "somebody else's do by these ports"
-    )
-
-
-def _rule(rule: Json, kept: Json, now: Json) -> list[str]:
-    label = f"{flow.slot(rule)} ({rule['name']})"
-    old, new = kept.get(rule["name"]), now.get(rule["name"])
-    if old is None or new is None:
-        return [f"{label}: the rule is missing"]
-    found = [] if new["in_hw"] else [f"{label}: not in hardware"]
-    if new["packets"] is None or (old["packets"] is not None and new["packets"] <= old["packets"]):
-        found.append(f"{label}: has counted {new['packets']} packets as before the write, plan wants more")
-    found += [
-        f"{label}: {name} is {new[name]}, plan wants {old[name] or 0}"
-        for name in ("sw_packets", "drops")
-        if (new[name] or 0) != (old[name] or 0)
-    ]
-    return found
 
 
 def _turn(system: System, node: str, desired: Json, turn: int) -> Json:

@@ -29,6 +29,16 @@ class MeshPlan:
         """What RoCEnante is told: by rank and peer the devices of both paths."""
         return peers.peer_maps(self.ring)
 
+    @property
+    def max_size(self) -> int:
+        """The largest all-reduce in bytes that goes through RoCEnante."""
+        return self.settings.max_size or self.settings.cap
+
+    @property
+    def gather_size(self) -> int:
+        """The largest all-gather that does, in bytes for each rank."""
+        return self.settings.gather_size or self.settings.cap
+
     def stages(self, rank: int) -> dict[str, dict[str, Any]]:
         """The desired state of a rank's node for each stage of the mesh."""
         queue = self.settings.hairpin_queue_size
@@ -63,8 +73,8 @@ class MeshPlan:
             "peerMaps": self.peer_maps,
             "queue": self.settings.hairpin_queue_size,
             "cap": self.settings.cap,
-            "maxSize": self.settings.max_size or self.settings.cap,
-            "gatherSize": self.settings.gather_size or self.settings.cap,
+            "maxSize": self.max_size,
+            "gatherSize": self.gather_size,
             "loads": {
                 f"{names[low]}-{names[high]} plane {plane}": load
                 for ((low, high), plane), load in self.ring.loads().items()

@@ -21,6 +21,7 @@ from .wire import WireError
 
 BYTES_PER_TOKEN = 1670.75
 STEP_BYTES = 60 << 10  # of one decode step's all-reduce
+TOKEN_BYTES = 10 << 10  # of a prompt's all-reduce, for each token
 FATAL = (
     library.LibraryError, NcclError, PeerLost, RendezvousError, RoceError,
     weights.WeightsError, WireError,
@@ -102,15 +103,21 @@ class Rank:
             f"context_len={env.get('CONTEXT_LENGTH', '409600')}"
         )
 
-    def _collective(self, number: int, limit: float) -> str:
-        """All ranks' part of one step; what went wrong, if the step failed."""
+    def _collective(self, number: int, tokens: int, limit: float) -> str:
+        """All ranks' part of one step, for a prompt and a token of the answer; what went wrong, if it failed.
+
+        RoCEnante sums what it takes, and NCCL the rest, or at least the token.
+        """
+        prompt = tokens * TOKEN_BYTES
+        taken = [size for size in (STEP_BYTES, prompt) if self.roce and 0 < size <= self.roce.max_size]
         deadline = time.monotonic() + limit
         if self.group.size > 1:
             self.group.exchange(f"step {number}", True, limit, patient=True)
         try:
-            lost = self.roce.step(number, limit) if self.roce else ""
+            lost = self.roce.step(number, limit, taken) if self.roce else ""
             if not lost:
-                self.nccl.all_reduce(STEP_BYTES, number, limit, self.bad_device)
+                left = 0 if prompt in taken else prompt
+                self.nccl.all_reduce(max(STEP_BYTES, left), number, limit, self.bad_device)
                 return ""
         except WireError as error:
             lost = str(error)
@@ -119,8 +126,8 @@ class Rank:
         time.sleep(max(0.0, deadline - time.monotonic()))
         return f"step {number}: {lost}"
 
-    def step(self) -> str:
-        """Rank 0, for one request: one step of all ranks. Hangs when a rank is gone."""
+    def step(self, tokens: int = 0) -> str:
+        """Rank 0, for one request with so many tokens: one step of all ranks. Hangs when a rank is gone."""
         limit = self.settings.watchdog
         deadline = time.monotonic() + limit
         if not self.turn.acquire(timeout=limit):
@@ -131,8 +138,8 @@ class Rank:
                 time.sleep(left)
                 return f"no step finished within {limit:g} s"
             self.steps += 1
-            self.group.go(self.steps, left)
-            return self._collective(self.steps, left)
+            self.group.go(self.steps, tokens, left)
+            return self._collective(self.steps, tokens, left)
         except PeerLost as error:
             self.stuck = True
             self.say(f"Watchdog: step {self.steps} not finished within {limit:g} s: {error}")
@@ -145,7 +152,7 @@ class Rank:
         forever = 10.0**7
         try:
             while True:
-                self._collective(self.group.await_go(forever), forever)
+                self._collective(*self.group.await_go(forever), forever)
         except PeerLost:
             pass
         while True:  # without rank 0 the others stay, and do nothing

@@ -105,15 +105,16 @@ class Group:
             self._tell(rank, [tag, values], deadline, patient)
         return values
 
-    def go(self, number: int, seconds: float) -> None:
-        """Rank 0: have the others begin a step."""
+    def go(self, number: int, tokens: int, seconds: float) -> None:
+        """Rank 0: have the others begin a step, for a prompt of so many tokens."""
         deadline = time.monotonic() + seconds
         for rank in range(1, self.size):
-            self._tell(rank, ["go", number], deadline, patient=True)
+            self._tell(rank, ["go", [number, tokens]], deadline, patient=True)
 
-    def await_go(self, seconds: float) -> int:
-        """Other ranks: wait for the next step."""
-        return int(self._hear(0, "go", time.monotonic() + seconds, patient=True))
+    def await_go(self, seconds: float) -> tuple[int, int]:
+        """Other ranks: wait for the next step; its number and the tokens of its prompt."""
+        number, tokens = self._hear(0, "go", time.monotonic() + seconds, patient=True)
+        return int(number), int(tokens)
 
     def _tell(self, rank: int, message: Any, deadline: float, patient: bool) -> None:
         try:

@@ -21,7 +21,7 @@ from .settings import Settings
 WORLD = 4
 HOPS = 2  # to the opposite rank of a ring of four, whichever way the ranks are counted
 MARKED, UNMARKED = 65535, 49152  # UDP source ports: of flow label 16383, and of any that no marker matches
-FRAMES = 15  # of 4096 bytes, in one decode step's all-reduce
+FRAME = 4096  # bytes of a message in one frame
 CARD = "127.0.0.1:18500"
 PATIENCE = 30  # seconds for an answer
 Map = dict[int, list[str]]  # peer: device of each path
@@ -105,26 +105,27 @@ class Roce:
         mine = [socket.gethostname(), self.addresses, [[peer, devices] for peer, devices in self.paths.items()]]
         told = self.group.exchange("roce", mine, seconds)
         self.ends = [End(node, addresses, dict(paths)) for node, addresses, paths in told]
-        problem = "" if self.group.rank else self._problem(only_opposite=False, frames=0)
+        problem = "" if self.group.rank else self._problem(only_opposite=False)
         if verdict := self.group.exchange("roce paths", problem, seconds)[0]:
             raise RoceError(verdict)
         ready = f"world={WORLD} hcas={','.join(self.names)} gid_index={self.gid_index} max_size={self.max_size}"
         say(f"RoCEnante ready: {ready} (simulated)")
 
-    def step(self, number: int, seconds: float) -> str:
-        """One all-reduce over the opposite paths; why it failed, if it did."""
-        problem = "" if self.group.rank else self._problem(only_opposite=True, frames=FRAMES)
+    def step(self, number: int, seconds: float, messages: Sequence[int]) -> str:
+        """All-reduces of so many bytes each over the opposite paths; why one failed, if it did."""
+        problem = "" if self.group.rank else self._problem(only_opposite=True, messages=messages)
         return str(self.group.exchange(f"roce {number}", problem, seconds, patient=True)[0])
 
-    def _problem(self, only_opposite: bool, frames: int) -> str:
-        """The first path that does not work, and why."""
+    def _problem(self, only_opposite: bool, messages: Sequence[int] = ()) -> str:
+        """The first path that does not work, and why. A message goes out at once, all of its frames."""
+        bursts = [-(-size // FRAME) for size in messages]
         try:
             asked = questions(self.ends, self.gid_index, only_opposite)
         except (KeyError, IndexError, ValueError):
             return "RoCEnante: the ranks' maps of devices do not fit together"
         receivers = [path.pop("receiver") for path in asked]
         try:
-            answers = self._ask([path | {"frames": frames} for path in asked])
+            answers = self._ask([path | {"bursts": bursts} for path in asked])
         except (OSError, ValueError, KeyError) as error:
             return f"RoCEnante: the card at {self.card} does not answer: {error}"
         for path, receiver, answer in zip(asked, receivers, answers, strict=True):

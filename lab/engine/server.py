@@ -13,7 +13,7 @@ from . import chat
 from .settings import Settings
 
 OPEN_PATHS = ("/health", "/health_generate", "/metrics")
-Step = Callable[[], str]
+Step = Callable[[int], str]
 
 
 class Api(ThreadingHTTPServer):
@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/health":
             self._reply(200)
         elif path == "/health_generate":
-            problem = self.server.step()
+            problem = self.server.step(0)
             self._reply(503 if problem else 200)
         elif path == "/v1/models":
             model = {
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             self._reply(400, {"object": "error", "message": str(error), "code": 400})
             return
-        problem = self.server.step()
+        problem = self.server.step(reply["usage"]["prompt_tokens"])
         if problem:
             self._reply(500, {"object": "error", "message": problem, "code": 500})
         elif request.get("stream"):

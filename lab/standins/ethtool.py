@@ -1,4 +1,4 @@
-"""ethtool: offload, driver and speed of the fabric ports; all else is the real one's."""
+"""ethtool: offload, driver, speed and statistics of the fabric ports; all else is the real one's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import re
 import sys
 
-from . import devices, offload, rules, system
+from . import counters, devices, offload, rules, system
 from .model import BY_NETDEV
 from .state import State
 from .system import ToolError
 from .words import Row
 
 FEATURE = "hw-tc-offload"
+OVERRUN = "rx_out_of_buffer"  # packets that a queue had no room for, hairpin queues' included
 
 KERNEL = "6.17.0-1031-nvidia"
 USAGE = "ethtool: bad command line argument(s)\nFor more information run ethtool -h"
@@ -30,6 +31,8 @@ def main(_: str, argv: list[str]) -> int:
         return _set(state, dev, words[2:])
     if option in ("-i", "--driver"):
         return _driver(dev)
+    if option in ("-S", "--statistics") and len(argv) == len(words):
+        return _statistics(state, dev)
     if dev and argv == [dev]:
         return _settings(dev)
     return system.become("ethtool", argv)
@@ -41,6 +44,13 @@ def _settings(dev: str) -> int:
     sys.stdout.write(done.stdout.replace("Speed: 10000Mb", "Speed: 200000Mb"))
     sys.stderr.write(done.stderr)
     return done.returncode
+
+
+def _statistics(state: State, dev: str) -> int:
+    """Those of a veth, and the one of a Spark's port that is simulated."""
+    listing = system.run("ethtool", "-S", dev).stdout or "NIC statistics:\n"
+    print(f"{listing}     {OVERRUN}: {counters.of(state, BY_NETDEV[dev].rdma, OVERRUN)}")
+    return 0
 
 
 def _show(state: State, dev: str, as_json: bool) -> int:

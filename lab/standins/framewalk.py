@@ -17,6 +17,9 @@ from .words import Row
 
 MOST_HOPS = 6
 PAYLOAD = 4096  # of one frame: the largest MTU of RoCE
+STRIDE = 64  # bytes of a hairpin queue's packet
+DRAINED = 1.5  # so much of what it holds does a queue take at once, since it is emptied meanwhile (a guess)
+UNMARKED = 8  # frames that really go out where a kernel would get them
 
 
 @dataclass
@@ -67,8 +70,9 @@ class Walk:
             result.reason = str(lost)
         return result
 
-    def count(self, result: Result, frames: int) -> None:
-        """Raise the counters that this many delivered frames would have raised."""
+    def count(self, result: Result, frames: int, burst: int = 1) -> None:
+        """Raise the counters that this many delivered frames would have raised, so many of them sent at once."""
+        self._overrun(result, burst, frames // burst)
         size = frames * (result.length + 14)
         for name, dev, pref, handle in result.rules:
             self.nodes[name].call("count-rule", dev=dev, pref=pref, handle=handle, packets=frames, size=size)
@@ -78,6 +82,28 @@ class Walk:
         for name, rdma, way in ends:
             deltas = {f"counters/port_{way}_packets": frames, f"counters/port_{way}_data": size // 4}
             self.nodes[name].call("count-port", rdma=rdma, deltas=deltas)
+
+    def _overrun(self, result: Result, burst: int, times: int) -> None:
+        """A full hairpin queue drops: its port counts that, and both ends of the queue pair see what is missing."""
+        for name, dev, _, _ in result.rules:
+            packets = self.view(name)["functions"][dev]["parameters"]["effective"]["hairpin_queue_size"]
+            room = int(packets * STRIDE * DRAINED) // PAYLOAD
+            if burst <= room or not result.receiver:
+                continue
+            far, netdev = result.receiver
+            lost = {
+                (name, BY_NETDEV[dev].rdma): "rx_out_of_buffer",
+                (far, BY_NETDEV[netdev].rdma): "hw_counters/out_of_sequence",
+                result.sender: "hw_counters/packet_seq_err",
+            }
+            for (node, rdma), counter in lost.items():
+                self.nodes[node].call("count-port", rdma=rdma, deltas={counter: (burst - room) * times})
+
+    def spill(self, result: Result, dst: str, sport: int) -> None:
+        """Have kernels count frames of a queue pair that go to one, by sending some."""
+        if result.kernel:
+            (node, rdma), src = result.sender, result.source_ip
+            self.nodes[node].call("emit", src=src, dst=dst, sport=sport, dev=BY_RDMA[rdma].netdev, count=UNMARKED)
 
     def _follow(self, result: Result, dst: str, sport: int, gid_index: int, payload: int) -> None:
         frame = self._origin(result, dst, sport, gid_index, payload)

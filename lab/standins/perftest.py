@@ -20,7 +20,6 @@ from .perfprint import LINE, Test
 from .state import State
 from .system import ToolError
 
-UNMARKED = 8  # frames that really go out where a kernel would get them
 RETRIES = 0.5  # seconds; real ones take longer
 NO_EXCHANGE = " Couldn't read remote address\n Failed to exchange data between server and clients"
 FAILED = " Failed to complete run_iter function successfully"
@@ -157,8 +156,9 @@ def _client(test: Test, mine: End, host: str, port: int) -> int:
         line.write(json.dumps({"works": works, "table": table}) + "\n")
         line.flush()
     if works:
-        frames = test.iterations * max(1, -(-test.size // PAYLOAD))
-        walk.count(there, frames)
+        burst = max(1, -(-test.size // PAYLOAD))
+        frames = test.iterations * burst
+        walk.count(there, frames, burst=burst)
         walk.count(back, frames if test.both_ways else test.iterations)
         print(table)
         return 0
@@ -181,9 +181,7 @@ def _way(walk: Walk, test: Test, end: End, other: End) -> Result:
 
 def _failure(walk: Walk, what: str, lost: Result, end: End, other: End) -> ToolError:
     """Have kernels count what they would have got, and say what perftest says."""
-    if lost.kernel:
-        words = {"src": end.address, "dst": other.address, "sport": end.sport(other)}
-        walk.nodes[end.node].call("emit", **words, dev=BY_RDMA[end.device].netdev, count=UNMARKED)
+    walk.spill(lost, other.address, end.sport(other))
     time.sleep(RETRIES)
     return ToolError(
         f"standins: {what} lost: {lost.reason}\n Completion with error at client\n"

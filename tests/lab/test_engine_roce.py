@@ -144,7 +144,7 @@ def test_a_step_asks_for_the_opposite_paths_and_fails_without_one(group: Group, 
     assert len(card.asked[0]) == 24
     assert group.chat("19 + 23?")[0] == 200
     assert len(card.asked[-1]) == 8
-    assert {path["frames"] for path in card.asked[-1]} == {15}
+    assert {tuple(path["bursts"]) for path in card.asked[-1]} == {(15, 8)}  # of a token, and of a prompt of three words
     card.lost = PATHS[0].dst
     assert group.chat("19 + 23?")[0] == 500
     assert all(f"to {PATHS[0].dst}: retries exceeded (no rule)" in group.log(rank) for rank in range(4))

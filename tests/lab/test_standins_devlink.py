@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from lab.standins import counters
 from tests.lab.mesh_reference import RULE
 from tests.lab.standins_bench import Bench
 
@@ -145,6 +146,13 @@ def test_views_of_the_devices(spark: Bench) -> None:
     assert spark.run("ibv_devinfo -d nope").returncode == 255
     assert "link rocep1s0f1/1 state ACTIVE physical_state LINK_UP netdev enp1s0f1np1" in spark.ok("rdma link")
     assert "bus-info: 0002:01:00.1" in spark.ok("ethtool -i enP2p1s0f1np1")
+
+
+def test_what_a_hairpin_queue_dropped_is_in_the_statistics_of_its_port(spark: Bench) -> None:
+    assert "     rx_out_of_buffer: 0\n" in spark.ok("ethtool -S enp1s0f1np1")
+    counters.add(spark.state, "rocep1s0f1", {"rx_out_of_buffer": 163})
+    assert "     rx_out_of_buffer: 163\n" in spark.ok("ethtool -S enp1s0f1np1")
+    assert "     rx_out_of_buffer: 0\n" in spark.ok("ethtool --statistics enp1s0f0np0")
 
 
 def test_users_of_a_device_are_shown_while_they_live(spark: Bench) -> None:

@@ -304,3 +304,75 @@ def test_the_judge_misses_both_ways_of_a_path_without_its_rule(fleet: Fleet, pat
 def test_the_card_has_the_functions_of_the_lab() -> None:
     ours = [(f.netdev, f.port, f.domain * 2) for f in FUNCTIONS]
     assert ours == [(f.netdev, f.socket, f.domain) for f in LAB_FUNCTIONS]
+
+
+# what traffic leaves in the counters
+
+
+class Counting(RecordedNode):
+    """A node that keeps what it is told to count or to send."""
+
+    def __init__(self, name: str, row: dict[str, Any]) -> None:
+        super().__init__(name, **row)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, op: str, **words: Any) -> Any:
+        if op in ("count-rule", "count-port", "emit"):
+            self.told.append((op, words))
+            return None
+        return super().call(op, **words)
+
+    def grown(self) -> dict[tuple[str, str], int]:
+        """Device and counter -> by how much, of what only losses raise."""
+        found: dict[tuple[str, str], int] = {}
+        for op, words in self.told:
+            for name, count in words.get("deltas", {}).items() if op == "count-port" else ():
+                if not name.startswith("counters/port_"):
+                    found[words["rdma"], name] = found.get((words["rdma"], name), 0) + count
+        return found
+
+
+def counting(fleet: Fleet) -> tuple[Walk, dict[str, Counting]]:
+    nodes = {name: Counting(name, row) for name, row in zip(NAMES, fleet, strict=True)}
+    return Walk(nodes.values(), Wires.ring(NAMES)), nodes
+
+
+def queues(fleet: Fleet, rank: int, **sizes: int) -> None:
+    for function in fleet[rank]["view"]["functions"].values():
+        for kind, size in sizes.items():
+            function["parameters"][kind]["hairpin_queue_size"] = size
+
+
+@pytest.mark.parametrize(("size", "burst", "lost"), [(1024, 20, 0), (1024, 25, 1), (8192, 120, 0), (8192, 240, 48)])
+def test_a_burst_overruns_the_queue_that_is_in_effect(fleet: Fleet, size: int, burst: int, lost: int) -> None:
+    """Measured: 80 KB pass a queue of 1024 and 100 KB do not; 480 KB pass one of 8192 and 960 KB do not."""
+    queues(fleet, 1, shown=64, effective=size)
+    walk, nodes = counting(fleet)
+    there = walk.follow("r0", "rocep1s0f0", "198.18.2.2", 65535)
+    walk.count(there, 3 * burst, burst=burst)
+    counters = {
+        "r0": ("rocep1s0f0", "hw_counters/packet_seq_err"),
+        "r1": ("rocep1s0f1", "rx_out_of_buffer"),
+        "r2": ("rocep1s0f1", "hw_counters/out_of_sequence"),
+    }
+    for name, node in nodes.items():
+        assert node.grown() == ({counters[name]: 3 * lost} if lost and name in counters else {})
+    (rule,) = (words for op, words in nodes["r1"].told if op == "count-rule")
+    assert (rule["pref"], rule["packets"]) == (49152, 3 * burst)
+
+
+def test_a_neighbour_has_no_queue_between(fleet: Fleet) -> None:
+    walk, nodes = counting(fleet)
+    walk.count(walk.follow("r0", "rocep1s0f0", "198.18.1.2", 50000), 1000, burst=1000)
+    assert not any(node.grown() for node in nodes.values())
+
+
+def test_frames_that_a_kernel_would_get_are_sent_to_it_and_no_others(fleet: Fleet) -> None:
+    walk, nodes = counting(fleet)
+    walk.spill(walk.follow("r0", "rocep1s0f0", "198.18.2.2", 50000), "198.18.2.2", 50000)
+    ((op, words),) = nodes["r0"].told
+    assert (op, words["src"], words["dst"], words["dev"]) == ("emit", "198.18.1.1", "198.18.2.2", "enp1s0f0np0")
+    table_of(fleet, PATHS[0]).remove(rule_of(fleet, PATHS[0]))
+    walk, nodes = counting(fleet)
+    walk.spill(walk.follow("r0", "rocep1s0f0", "198.18.2.2", 65535), "198.18.2.2", 65535)  # lost in the card
+    assert nodes["r0"].told == []

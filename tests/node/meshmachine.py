@@ -50,6 +50,7 @@ class MeshMachine(Machine):
         self.marker_fault: dict[str, str] = {}  # RDMA device -> dies, silent, or a line to print
         self.queue_pairs: list[Row] = []
         self.packets, self.sw_packets = 4, 0  # what every rule has counted
+        self.statistics: dict[str, dict[str, int]] = {}  # port -> what its driver counts
         self.perftest: list[list[str]] = []  # how it was called
         self.tool: Callable[[list[str]], Result] = lambda _: Result(127)
         self.gpu: list[str] | None = None  # lines of nvidia-smi; None: not installed
@@ -177,6 +178,9 @@ class MeshMachine(Machine):
         if argv[0] == "-K":
             self.offload[netdev] = argv[3]
             return Result(0)
+        if argv[0] == "-S":
+            counts = {"rx_packets": 9, **self.statistics.get(netdev, {}), "rx_out_of_buffer_phy": 5}
+            return Result(0, "\n".join(["NIC statistics:", *(f"     {key}: {counts[key]}" for key in counts), ""]))
         lines = [f"Features for {netdev}:", "rx-checksumming: on", f"hw-tc-offload: {self.offload[netdev]}"]
         return Result(0, "\n".join([*lines, "esp-hw-offload: off [fixed]", ""]))
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from node.meshverify import Tool, kernel_forwarded, tool, typical, verify
+from node.meshcounts import kernel_forwarded
+from node.meshverify import Tool, tool, typical, verify
 from node.request import Failure
 from node.run import TIMED_OUT, Result
 from tests.node.meshhelpers import forwarding, meshed

@@ -111,7 +111,7 @@ def api() -> Iterator[Api]:
 
 
 def asked(api: Api, **more: object) -> Json:
-    wanted = {"address": "127.0.0.1", "port": api.server_address[1], "model": "m", "requests": 3, "words": 50}
+    wanted = {"address": "127.0.0.1", "port": api.server_address[1], "model": "m", "requests": 3, "words": [50]}
     return {**wanted, "tokens": 4, "timeout": 30, **more}
 
 

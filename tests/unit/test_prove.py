@@ -12,7 +12,8 @@ import pytest
 from fleet import on_node, prove
 from fleet.on_node import Answer, Link
 from tests.unit.fakes import link
-from tests.unit.stacks import changed, ring
+from tests.unit.stacks import changed, mesh, ring
+from tests.unit.test_crossing import counts
 from tests.unit.test_proof import healthy, seen, wanted
 
 MIB = 1 << 20
@@ -23,13 +24,16 @@ Json = dict[str, Any]
 class Nodes:
     """Four nodes whose engine moves so many bytes for a completion, in each direction of each port."""
 
-    def __init__(self, each: int, section: Json | None = None) -> None:
-        self.desired = wanted(changed(ring(), {f"proof.{key}": value for key, value in (section or {}).items()}))
+    def __init__(self, each: int, section: Json | None = None, *, with_mesh: bool = False) -> None:
+        config = mesh() if with_mesh else ring()
+        self.desired = wanted(changed(config, {f"proof.{key}": value for key, value in (section or {}).items()}))
+        self.counts = counts(self.desired) if with_mesh else dict.fromkeys(self.desired)
         self.each = each
         self.planes: tuple[int, ...] = (0, 1)
         self.ports, self.loaded = seen(self.desired), healthy(self.desired)
         self.rounds: list[int] = []
         self.verbs: list[str] = []
+        self.asked: dict[str, Json] = {}
         self.error = ""
         self.fails: dict[str, Answer] = {}
 
@@ -41,8 +45,10 @@ class Nodes:
         if verb == "load":
             assert list(requests) == ["spark1"]
             return [Answer("spark1", 0, self._load(requests["spark1"]["desired"]), "")]
+        if verb == "counters":
+            self.asked = {name: request["desired"] for name, request in requests.items()}
         answers: dict[str, Json] = {
-            "counters": {name: {"ports": ports} for name, ports in self.ports.items()},
+            "counters": {name: {"ports": self.ports[name], "mesh": self.counts[name]} for name in self.desired},
             "loaded": self.loaded,
             "verify": {name: {} for name in self.desired},
         }
@@ -56,6 +62,8 @@ class Nodes:
                 if port["plane"] in self.planes:
                     self.ports[node][port["hca"]]["sent"] += self.each * answered
                     self.ports[node][port["hca"]]["received"] += self.each * answered
+            for rule in filter(None, (self.counts[node] or {"rules": {}})["rules"].values()):
+                rule["packets"] += max(answered, 1)  # one that fails has begun too
         return {"answered": answered, "error": self.error, "refused": False, "seconds": 1.0}
 
 
@@ -134,6 +142,36 @@ def test_an_idle_plane_is_measured_and_then_fails_with_its_cause(
     told = capsys.readouterr().err
     assert report.strip() in told
     assert "The engine still runs" in told
+
+
+def test_with_a_mesh_its_rules_are_counted_over_all_rounds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = Nodes(each=MIB, with_mesh=True)
+    assert proven(monkeypatch, nodes) == 0
+    assert nodes.rounds == [4, 17]
+    report = capsys.readouterr().out
+    assert report.startswith("proof passed")
+    assert "mesh passed: completions answered: 21, rules looked at: 8" in report
+    assert "spark2: packets by rule pref 49152 21, pref 49162 21; IpForwDatagrams 0; " in report
+    assert nodes.asked["spark3"]["mesh"]["ends"] == ["roceP2p1s0f0", "rocep1s0f1"]
+
+
+def test_a_way_of_the_mesh_that_carries_nothing_is_the_cause_of_a_completion_that_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = Nodes(each=100 * MIB, with_mesh=True)
+    nodes.error = "status 500: retries exceeded"
+    one = nodes.counts["spark2"]
+    assert one
+    one["rules"] = {name: None if "rank0-to-rank2" in name else rule for name, rule in one["rules"].items()}
+    assert proven(monkeypatch, nodes) == 0
+    report = capsys.readouterr().out
+    assert [line for line in report.splitlines() if "cause: " in line] == [
+        "  cause: spark2 enp1s0f1np1 pref 49152 (restore-rank0-to-rank2-diagonal-clockwise-via-rank1-function0): the "
+        "rule is missing"
+    ]
+    assert judged(monkeypatch, report) == 1
 
 
 def test_a_completion_that_fails_ends_the_measurement(
