@@ -25,6 +25,7 @@ PENDING = "pending"  # shown, but the function was not re-initialised since the 
 DEFAULT = "default"  # another value than wanted
 BROKEN = "failed"  # its last re-initialisation failed
 UNKNOWN = "unknown"  # not readable; never a reason to re-initialise anything
+SINCE = "in_effect"  # in an operation of the journal: the boot and the counter when its values were in effect
 
 _OFFLOAD = re.compile(r"^hw-tc-offload: (.+?)\s*$", re.MULTILINE)
 
@@ -46,6 +47,20 @@ def state(wanted: Json, seen: Json | None) -> str:
     if seen.get("offload") is None:
         return UNKNOWN
     return IN_EFFECT if seen["offload"] == "on" else OFFLOAD_OFF
+
+
+def since(operation: Json, boot: str) -> int | None:
+    """The counter of re-initialisations when the values of an operation of the journal were last in effect. Pure.
+
+    None where they never were since the boot, which begins to count anew.
+    """
+    found: Json | None = operation.get(SINCE)
+    return int(found["reinits"]) if found is not None and found["boot"] == boot else None
+
+
+def by_others(state_: str, seen: Json, counter: int) -> bool:
+    """Whether a function with its values in effect was re-initialised since it had the counter. Pure."""
+    return state_ in (IN_EFFECT, OFFLOAD_OFF) and bool(seen["reinits"] > counter)
 
 
 def _is_count(value: Any) -> bool:

@@ -35,23 +35,26 @@ def deviations(desired: Json, observed: Json) -> list[Deviation]:
     if observed.get("mesh") is None:
         return [*found, mesh.unseen(STAGE)]
     seen = observed["mesh"]["functions"]
+    entry = ((observed.get("journal") or {}).get("stages") or {}).get(STAGE) or {}
+    since = entry.get(devlink.SINCE) or {}
     for function in desired["functions"]:
-        found += _function(function, seen.get(function["pci"]))
+        found += _function(function, seen.get(function["pci"]), since.get(function["pci"]))
         found += _gid(function, observed)
     return found
 
 
-def _function(wanted: Json, seen: Json | None) -> list[Deviation]:
+def _function(wanted: Json, seen: Json | None, since: int | None) -> list[Deviation]:
     subject = name(wanted)
     if seen is None:
         return [Deviation("nic.missing", subject, "there is no such RDMA function", "the function", disruptive=True)]
     if (seen["netdev"], seen["hca"]) != (wanted["netdev"], wanted["hca"]):
         is_, want = f"is {seen['netdev']} and {seen['hca']}", f"{wanted['netdev']} and {wanted['hca']}"
         return [Deviation("nic.other", subject, is_, want, disruptive=True, foreign=True)]
-    return [*_queues(wanted, seen, subject), *_modes(seen, subject)]
+    return [*_queues(wanted, seen, since, subject), *_modes(seen, subject)]
 
 
-def _queues(wanted: Json, seen: Json, subject: str) -> list[Deviation]:
+def _queues(wanted: Json, seen: Json, since: int | None, subject: str) -> list[Deviation]:
+    """`since` is the counter of re-initialisations when the journal had the values in effect, None where it has not."""
     state = devlink.state(wanted, seen)
     values = ", ".join(f"{key} {seen.get(key)}" for key in devlink.QUEUES)
     target = ", ".join(f"{key} {wanted[key]}" for key in devlink.QUEUES)
@@ -61,6 +64,9 @@ def _queues(wanted: Json, seen: Json, subject: str) -> list[Deviation]:
         return [Deviation("nic.queues", subject, values, ", ".join(str(wanted[k]) for k in differing), disruptive=True)]
     if state == devlink.PENDING:
         is_ = f"shows {values}, but was not re-initialised since the boot"
+        return [Deviation("nic.pending", subject, is_, f"{target} in effect", disruptive=True)]
+    if since is not None and devlink.by_others(state, seen, since):
+        is_ = f"shows {values}, but somebody re-initialised it after they were put in effect"
         return [Deviation("nic.pending", subject, is_, f"{target} in effect", disruptive=True)]
     if state == devlink.BROKEN:
         want = f"a function that works: boot the node, or devlink dev reload pci/{wanted['pci']} action driver_reinit"

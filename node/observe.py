@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from . import holders, journal, lock, mesh, nccl, neighbours, netplan, nm, owner, platform, units
+from . import devlink, holders, journal, lock, mesh, nccl, neighbours, netplan, nm, owner, platform, units
 from .docker import connect
 from .request import Failure, Owner
 from .system import System
 
 SCHEMA = 1
 SYSCTL = "/etc/sysctl.d"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 FLOWS = ("flower", "route")  # kinds of operations whose "ours" tell what may be ours on the node
 
 Json = dict[str, Any]
@@ -105,7 +106,7 @@ def _machine(system: System) -> Json:
     return {
         "hostname": system.text("/proc/sys/kernel/hostname"),
         "machine_id": system.text("/etc/machine-id"),
-        "boot_id": system.text("/proc/sys/kernel/random/boot_id"),
+        "boot_id": system.text(BOOT_ID),
         "time": system.now(),
         "arch": os.uname().machine,
         "kernel": os.uname().release,
@@ -137,12 +138,20 @@ def _journal(system: System, asking: Owner | None) -> Json | None:
     value = journal.read(system, asking.stack)
     if value is None:
         return None
-    stages = {}
+    stages, boot = {}, system.text(BOOT_ID) or ""
     for name, entry in value["stages"].items():
         stages[name] = {key: content for key, content in entry.items() if key != "undo"}
         flows = [text for operation in entry["undo"] if operation["kind"] in FLOWS for text in operation["ours"]]
         stages[name] |= {"flows": flows} if flows else {}
+        counts = _in_effect(entry["undo"], boot)
+        stages[name] |= {devlink.SINCE: counts} if counts else {}
     return {"schema": value["schema"], "generation": value["generation"], "stages": stages}
+
+
+def _in_effect(operations: list[Json], boot: str) -> dict[str, int]:
+    """PCI address -> the counter of re-initialisations when the values of a function were last in effect."""
+    counts = {operation["key"].removeprefix("nic:"): devlink.since(operation, boot) for operation in operations}
+    return {pci: count for pci, count in counts.items() if count is not None}
 
 
 def _stages(system: System, asking: Owner | None) -> Json:

@@ -56,6 +56,8 @@ class Function:
             # A GID that moved is put right below.
             lacking = partial(_lacking, work.system, self.wanted)
             seen = reinitialise(work, operation, self.wanted, seen, lacking)
+        elif devlink.since(operation, _boot(work.system)) is None:
+            _found(work, operation, seen)
         if seen["offload"] != "on":
             _offload(work, self.wanted, "on")
         _settle_gid(work, self.wanted)
@@ -92,9 +94,13 @@ def _due(wanted: Json, seen: Json, operation: Undo, system: System) -> bool:
     """Whether a function is to be re-initialised.
 
     Values that are shown and a counter above zero are no proof where a run of ours ended between setting the values and
-    the re-initialisation: then the counter has to be above what the journal holds.
+    the re-initialisation: then the counter has to be above what the journal holds. Nor are they where it is above what
+    it was when they were in effect: whoever re-initialised since may have put others in effect, and set these again.
     """
     state = devlink.state(wanted, seen)
+    since = devlink.since(operation, _boot(system))
+    if since is not None and devlink.by_others(state, seen, since):
+        return True
     if state in (devlink.UNKNOWN, devlink.BROKEN):
         raise Failure(READ_BACK, f"{name(wanted)}: is {state}, so it is not re-initialised: see devlink dev show")
     return state in (devlink.DEFAULT, devlink.PENDING) or _unproven(seen, operation, system)
@@ -111,8 +117,14 @@ def _unproven(seen: Json, operation: Undo, system: System) -> bool:
     return begun is not None and bool(seen["reinits"] <= begun["reinits"])
 
 
+def _found(work: Work, operation: Undo, seen: Json) -> None:
+    """Keep that the values are in effect now."""
+    operation[devlink.SINCE] = {"boot": _boot(work.system), "reinits": seen["reinits"]}
+    work.journal.save()
+
+
 def _boot(system: System) -> str:
-    return system.text("/proc/sys/kernel/random/boot_id") or ""
+    return system.text(observe.BOOT_ID) or ""
 
 
 def reinitialise(work: Work, operation: Undo, function: Json, seen: Json, missing: Callable[[], list[str]]) -> Json:
@@ -137,7 +149,7 @@ def reinitialise(work: Work, operation: Undo, function: Json, seen: Json, missin
         values = ", ".join(f"{key} {now[key]}" for key in devlink.QUEUES)
         raise Failure(READ_BACK, f"{label}: is back, but its values are not in effect ({values}, {state})", STOPPED)
     del operation["begun"]
-    work.journal.save()
+    _found(work, operation, now)
     took = system.clock() - start
     values = ", ".join(f"{key} {seen[key]} -> {function[key]}" for key in devlink.differing(function, seen))
     work.report.did(f"{label}: re-initialised, back after {took:.0f} s{f' ({values})' if values else ''}")

@@ -136,6 +136,50 @@ def test_values_that_are_only_shown_are_put_in_effect(machine: MeshMachine) -> N
     assert {row["effective"]["hairpin_queue_size"] for row in machine.driver.values()} == {8192}
 
 
+def test_values_that_somebody_set_again_after_a_re_initialisation_of_his_own_are_put_in_effect(
+    mesh: MeshMachine,
+) -> None:
+    """They are shown, and the counter is above zero: only the journal tells that they are not what is in effect."""
+    assert _nic_drift(mesh) == []
+    row = mesh.driver[PCI]
+    row["shown"]["hairpin_queue_size"] = 1024
+    mesh.run(["devlink", "dev", "reload", f"pci/{PCI}", "action", "driver_reinit"])
+    row["shown"]["hairpin_queue_size"] = 8192
+    (line,) = _nic_drift(mesh)
+    assert line == (
+        f"{PORT} ({PCI}): shows hairpin_num_queues 4, hairpin_queue_size 8192, but somebody re-initialised it after "
+        "they were put in effect, plan wants hairpin_num_queues 4, hairpin_queue_size 8192 in effect"
+    )
+    assert ask(mesh, "apply", "nic", functions())["changed"]
+    assert row["effective"]["hairpin_queue_size"] == 8192
+    assert [what for what in mesh.order if what.startswith("reinit")][-1] == f"reinit {PORT}"
+    assert _nic_drift(mesh) == []
+
+
+def test_a_function_that_had_the_values_before_us_is_watched_from_then_on(machine: MeshMachine) -> None:
+    for row in machine.driver.values():
+        row["shown"]["hairpin_queue_size"] = row["effective"]["hairpin_queue_size"] = 8192
+        row["reinits"] = 3
+    machine.offload[PORT] = "off"  # so that there is something to do
+    planes(machine)
+    ask(machine, "apply", "nic", functions())
+    assert _nic_drift(machine) == []
+    assert machine.order == []
+    machine.run(["devlink", "dev", "reload", f"pci/{PCI}", "action", "driver_reinit"])
+    assert ["somebody re-initialised it" in line for line in _nic_drift(machine)] == [True]
+
+
+def test_a_boot_begins_to_count_anew(mesh: MeshMachine) -> None:
+    ask(mesh, "apply", "nic", functions(4096))
+    ask(mesh, "apply", "nic", functions())
+    assert mesh.driver[PCI]["reinits"] > 2
+    mesh.boot()
+    assert mesh.driver[PCI]["reinits"] == 1
+    assert _nic_drift(mesh) == []
+    mesh.run(["devlink", "dev", "reload", f"pci/{PCI}", "action", "driver_reinit"])
+    assert len(_nic_drift(mesh)) == 1
+
+
 def _nic_drift(machine: MeshMachine) -> list[str]:
     observed = look.observe(machine, OWNER, with_mesh=True)
     return [deviation.text() for deviation in nic.deviations(functions(), observed)]
