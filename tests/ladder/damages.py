@@ -4,8 +4,8 @@ Data for `test_damage.py`. Damages of one table are done at once, on nodes and o
 
 Elsewhere: a rank that is stopped or gone, a container or an image of others, an image that one node lacks: test_group.
 A library that is changed, has another mode, is gone, or is another on one node, GIDs that are gone: test_nccl. Nodes
-that are installed anew or swapped: test_nodes. Cables of a fleet that was never up: test_cabling. A rule that is gone
-and a marker that is stopped: test_mesh.
+that are installed anew or swapped: test_nodes. Cables of a fleet that was never up: test_cabling. All of a mesh:
+mesh_damages.
 """
 
 from __future__ import annotations

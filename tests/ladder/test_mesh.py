@@ -1,4 +1,4 @@
-"""The mesh on booted nodes: up, repaired, changed, taken away, and nothing of it under a living engine.
+"""The mesh on booted nodes: up, proven, changed, taken away, and nothing of it under a living engine.
 
 What works is judged by frame walks over what the nodes hold, and the order by what the nodes wrote down; neither knows
 a plan. The tests of this file have one stack, in their order.
@@ -131,8 +131,9 @@ def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
         yield Fleet(rig, witness)
 
 
-def test_one_up_brings_all_paths_the_cap_and_the_engine(fleet: Fleet) -> None:
+def test_one_up_brings_all_paths_the_cap_and_the_engine_and_proves_that_it_uses_them(fleet: Fleet) -> None:
     since = time.time_ns()
+    fleet.rig.set("proof", {"minimum": "1m"})
     fleet.rig.up()
     record = fleet.witness.record(since)
     fleet.assert_all_paths()
@@ -140,6 +141,10 @@ def test_one_up_brings_all_paths_the_cap_and_the_engine(fleet: Fleet) -> None:
     shown = fleet.outputs()
     assert shown["cap"] == shown["maxSize"] == shown["gatherSize"] == 262144
     assert shown["status"] == "research-only"
+    report = fleet.rig.pulumi("stack", "output", "proof").out
+    assert report.startswith("proof passed\n"), report
+    assert f"rules looked at: {PATHS}" in report
+    assert report.count("IpForwDatagrams 0; rx_out_of_buffer ") == len(fleet.rig.lab.names)
     assert_before(times(record, "devlink", "dev-reload"), times(record, "tc", "filter-add"))
     assert_before(times(record, "tc", "filter-add"), times(record, "marker", "attach"))
     record.assert_disruption_without_engine()
@@ -149,28 +154,11 @@ def test_a_preview_finds_nothing_to_do(fleet: Fleet) -> None:
     fleet.rig.unchanged()
 
 
-def test_a_rule_and_a_marker_that_are_gone_are_named_and_come_back_with_the_engine_anew(fleet: Fleet) -> None:
-    lab = fleet.rig.lab
-    shown = lab.run("spark2", "tc -j filter show dev enp1s0f0np0 ingress").stdout
-    rule = next(row for row in json.loads(shown) if "options" in row)
-    lab.run("spark2", f"tc filter del dev enp1s0f0np0 ingress protocol 0x88b5 pref {rule['pref']}")
-    units = lab.run("spark3", "systemctl list-units --plain --no-legend 'dsv41-mesh-marker@*'").stdout
-    marker = units.split()[0]
-    lab.run("spark3", f"systemctl stop {marker}")
-    assert len(fleet.paths().paths) < PATHS
-    steps = fleet.rig.preview()
-    assert fleet.mesh_resources(steps) == {"spark2-forwarding", "spark3-markers", "mesh-verified"}
-    assert "standstill" in steps
-    fleet.rig.pulumi("preview", "--diff").says(f"pref {rule['pref']}: rule is missing", f"{marker}: is inactive")
-    fleet.up(steps)
-    fleet.assert_all_paths()
-    fleet.rig.unchanged()
-
-
 def test_another_queue_size_is_put_in_effect_one_function_at_a_time(fleet: Fleet) -> None:
+    fleet.rig.set("proof", {"enabled": False})
     fleet.rig.set("mesh.hairpinQueueSize", 4096)
     steps = fleet.rig.preview()
-    assert fleet.mesh_resources(steps) == {*fleet.every(*STAGES), "mesh-verified"}
+    assert fleet.mesh_resources(steps) == {*fleet.every(*STAGES), "mesh-verified", "proof", "proven"}
     record = fleet.up(steps)
     for node in fleet.rig.lab.names:
         reloads = [call for call in record.calls if call.node == node and call.verb == "dev-reload"]
