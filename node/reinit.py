@@ -123,6 +123,12 @@ def _found(work: Work, operation: Undo, seen: Json) -> None:
     work.journal.save()
 
 
+def _still_ours(seen: Json, operation: Undo, system: System) -> bool:
+    """Whether our values are in effect, although somebody has the driver show those from before us."""
+    since = devlink.since(operation, _boot(system))
+    return seen["reinits"] == since and _values(seen) not in operation["ours"]
+
+
 def _boot(system: System) -> str:
     return system.text(observe.BOOT_ID) or ""
 
@@ -257,7 +263,7 @@ def _way_back(system: System, operation: Undo, seen: Json) -> str:
     if None in (seen["reinits"], *(held[key] for held in (seen, before) for key in devlink.QUEUES)):
         return UNREAD
     if _values(seen) == _values(before) and not _unproven(seen, operation, system):
-        return AS_BEFORE
+        return AGAIN if _still_ours(seen, operation, system) else AS_BEFORE
     ours = _begun(operation, system) is not None or _values(seen) in operation["ours"]
     return AGAIN if ours else THEIRS
 

@@ -104,7 +104,10 @@ REFUSED = (
         "spark3",
         f"ip route add 10.10.0.10/32 via 10.10.2.11 dev {F0} metric 7",
         "",
-        (Told("forwarding.foreign-route", "10.10.0.10/32", f"route is via 10.10.2.11 dev {F0} src any"),),
+        (
+            Told("forwarding.foreign-route", "10.10.0.10/32", f"route is via 10.10.2.11 dev {F0} src any"),
+            Told("route-overlap", F0, "has a route to 10.10.0.10/32, which overlaps 10.10.0.0/24 of plane 0"),
+        ),
         undo="ip route del 10.10.0.10/32 metric 7",
     ),
     Damage(

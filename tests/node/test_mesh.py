@@ -156,6 +156,15 @@ def test_values_that_somebody_set_again_after_a_re_initialisation_of_his_own_are
     assert _nic_drift(mesh) == []
 
 
+def test_values_from_before_us_that_are_only_shown_are_put_in_effect_by_a_revert(mesh: MeshMachine) -> None:
+    row = mesh.driver[PCI]
+    row["shown"]["hairpin_queue_size"] = 1024
+    ask(mesh, "revert", "markers")
+    ask(mesh, "revert", "forwarding")
+    ask(mesh, "revert", "nic")
+    assert {one["effective"]["hairpin_queue_size"] for one in mesh.driver.values()} == {1024}
+
+
 def test_a_function_that_had_the_values_before_us_is_watched_from_then_on(machine: MeshMachine) -> None:
     for row in machine.driver.values():
         row["shown"]["hairpin_queue_size"] = row["effective"]["hairpin_queue_size"] = 8192
