@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pulumi
 
-from components.config import holds_secret, raw_config
+from components.config import holds_secret, raw_config, unencrypted_key
 from fleet.loading import load
 from fleet.on_node import lost_nodes
 from fleet.problems import ProblemsError
@@ -33,6 +33,8 @@ def main() -> None:
     stack = StackName(pulumi.get_project(), pulumi.get_stack())
     try:
         settings = load(raw_config(without=lost_nodes(stack.stack)))
+        if problems := unencrypted_key(settings):
+            refuse(ProblemsError(problems).report())
         if offline() and not pulumi.runtime.is_dry_run():
             refuse(f"{OFFLINE} is for previews without nodes: unset it before `up`")
         # The components take as long to load as the nodes take to answer: both at once.

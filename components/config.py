@@ -8,6 +8,10 @@ from collections.abc import Container
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
+from fleet.engine_settings import KEY
+from fleet.problems import Problem, config_path
+from fleet.settings import Settings
+
 
 def raw_config(without: Container[str] = ()) -> dict[str, object]:
     """Every key of this project's namespace, unknown ones included: `pulumi.Config` can only ask for known ones.
@@ -37,6 +41,15 @@ def as_kept(section: str, texts: list[str]) -> pulumi.Input[list[str]]:
     for one entry.
     """
     return pulumi.Output.secret(texts) if holds_secret(section) else texts
+
+
+def unencrypted_key(settings: Settings) -> list[Problem]:
+    """The API's key where the stack file holds it as it is: it would lie open in the state, too."""
+    if KEY not in settings.engine.head_env or holds_secret("engine"):
+        return []
+    path = config_path(("engine", "headEnv", KEY))
+    hint = f"./pulumiw config set --secret --path '{path}'"
+    return [Problem("api-key-open", path, "is in the stack file as it is", "it encrypted", hint)]
 
 
 def holds_secret(section: str) -> bool:

@@ -11,6 +11,7 @@
     retry [NODE …]      try again what was repaired and did not stay so
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
     rollback            start the engine that served last again, on all nodes
+    smoke               ask the engine that serves what engine.smoke wants to have answered
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
     import-env FILE     a stack file from the launcher's .env.tp4, which is read and never executed
 
@@ -31,9 +32,11 @@ from functools import partial
 from pathlib import Path
 
 from fleet import bandwidth, doctor, marks, stackfile, state
+from fleet.awaited import awaited
 from fleet.cabling import around, judge
 from fleet.discover import listen
 from fleet.environment import listing
+from fleet.generation import Ranks
 from fleet.import_env import import_env
 from fleet.inherited import inherited
 from fleet.on_node import Answer, Link, folder, holder, lost_nodes, on_all
@@ -42,6 +45,7 @@ from fleet.probe import Question, probe
 from fleet.problems import Problem, ProblemsError
 from fleet.rollback import rollback
 from fleet.settings import Settings
+from fleet.smoke import smoke
 from fleet.ssh import links as links_of
 from fleet.stack import StackName
 from fleet.survey import Survey, brought, look
@@ -262,6 +266,22 @@ def go_back(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     return OK
 
 
+def ask(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """What `up` asks of an engine that has become ready, of the one that runs now. Nothing is changed."""
+    found, _ = _looked(name, settings, links)
+    head = found.plan.head.name
+    if head not in found.ours:
+        print(f"{head}: does not answer, or is not of this stack", file=sys.stderr)
+        return FAILED
+    if not settings.engine.smoke.enabled:
+        print("engine.smoke.enabled is off: nothing is asked")
+        return OK
+    ranks = [found.links[node.name] for node in found.plan.ranks]
+    failed = smoke(Ranks(name.reader(settings.fleet.id), ranks, awaited(found.plan, found.group.start)))
+    print("\n".join(failed), end="\n" if failed else "", file=sys.stderr)
+    return FAILED if failed else OK
+
+
 def revert(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """Put nodes back without any state: engines first, on all of them, then everything the journals hold."""
     engines: dict[str, object] = {"action": "remove", "grace": settings.engine.stop_grace}
@@ -275,7 +295,15 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True)
     looks = (("doctor", None), ("status", None), ("picture", None), ("moving-in", None), ("cabling", None))
-    acts = (("forget", 1), ("remember", 1), ("retry", "*"), ("adopt", "*"), ("rollback", None), ("revert", "*"))
+    acts = (
+        ("forget", 1),
+        ("remember", 1),
+        ("retry", "*"),
+        ("adopt", "*"),
+        ("rollback", None),
+        ("smoke", None),
+        ("revert", "*"),
+    )
     for word, nodes in (*looks, *acts):
         command = commands.add_parser(word)
         command.add_argument("-s", "--stack", required=True)
@@ -305,6 +333,7 @@ VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
     "retry": retry,
     "adopt": adopt,
     "rollback": go_back,
+    "smoke": ask,
     "revert": revert,
 }
 

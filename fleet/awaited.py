@@ -7,12 +7,20 @@ from typing import Any
 from fleet.plan import Plan
 from fleet.scalars import OnFailure
 
-LOG_LINES = 20  # of each rank, when one of them ends
+LOG_LINES = 20  # of each rank, of those that are shown
 
 
 def engines(plan: Plan) -> dict[str, Any]:
     """How the node program finds a rank's container, and how many seconds it gives it to end."""
     return {"name": plan.container_name, "grace": plan.settings.engine.stop_grace}
+
+
+def asked(plan: Plan) -> dict[str, Any] | None:
+    """What `smoke.py` asks of the head; None where the settings leave it out."""
+    smoke, engine = plan.settings.engine.smoke, plan.settings.engine
+    return (
+        {"checks": smoke.checks, "model": engine.served_model_name, "timeout": smoke.timeout} if smoke.checks else None
+    )
 
 
 def awaited(plan: Plan, start: str) -> dict[str, dict[str, Any]]:
@@ -26,6 +34,7 @@ def awaited(plan: Plan, start: str) -> dict[str, dict[str, Any]]:
             "api": node.rank == 0,
             "lines": LOG_LINES,
             "ready_s": engine.ready_timeout,
+            "smoke": asked(plan) if node.rank == 0 else None,
             **engines(plan),
             "start": start,
             "ground": plan.standstill,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.facts import parse
+from fleet.lastwords import ended
 from fleet.plan import NodePlan, Plan
 from fleet.verdicts import Verdict, row_of
 from node import forwarding, markers, nccl, neighbours, nic, plane, relay
@@ -205,6 +206,12 @@ def _replaced(node: NodePlan, container: Mapping[str, Any]) -> str:
     return f"{container['name']} was made anew by somebody else{image}"
 
 
+def _state(container: Mapping[str, Any]) -> str:
+    """How a container is, and how one ended that has run."""
+    state = str(container["state"])
+    return f"{state}, {ended(container)}" if state in ("exited", "dead") else state
+
+
 def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Group:
     """Compare all containers of the stack with the ranks that should run.
 
@@ -228,7 +235,7 @@ def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Gr
             reasons += [f"{node.name}: has no rank, yet {c['name']} is {c['state']}" for c in containers]
             continue
         if len(running) != 1 or len(containers) != 1:
-            states = ", ".join(f"{c['name']} {c['state']}" for c in containers) or "no container"
+            states = ", ".join(f"{c['name']} {_state(c)}" for c in containers) or "no container"
             reasons.append(f"rank {node.rank} ({node.name}): {states}")
             continue
         labels = running[0]["labels"]

@@ -12,6 +12,7 @@ from fleet.model import Model as _Model
 from fleet.profiles import Profile
 from fleet.scalars import GpuChoice, Gpus, OnFailure, choice
 from fleet.serving import Serving
+from fleet.smoke_settings import Smoke
 from fleet.weights_settings import TOLD, Weights
 
 
@@ -75,6 +76,10 @@ OWNED_ENV = {
 
 EVERYWHERE = IPv4Address(0)
 
+KEY = "API_KEY"
+NO_KEY = frozenset({"", "empty", "none", "off", "dummy", "0"})
+"""Values of it that images and launcher take for "no key", in any case (launcher.md, host-side settings)."""
+
 
 class Engine(_Model):
     """The inference engine: one container on each node."""
@@ -88,6 +93,11 @@ class Engine(_Model):
     port: scalars.Whole = Field(8888, ge=1, le=65535, description="TCP port of the OpenAI-compatible API on the head.")
     dist_port: scalars.Whole = Field(20000, ge=1, le=65535, description="TCP port of the rendezvous on the head.")
     listen: scalars.Listen = Field(EVERYWHERE, description="Address the API listens on.")
+    allow_anonymous: scalars.Switch = Field(
+        False,
+        description="On: whoever reaches the port may use the API. Off: rank 0 has to have a key, as the secret "
+        "`engine.headEnv.API_KEY`; not asked of an engine with `profile: none`.",
+    )
     served_model_name: scalars.Word = Field("deepseek-v4.1-flash", description="Model name in the API.")
     ep_size: Annotated[scalars.Whole, Field(ge=1)] | None = Field(
         None,
@@ -137,6 +147,7 @@ class Engine(_Model):
         description="How long the engine may take until the API is healthy.",
         json_schema_extra={"unit": "s"},
     )
+    smoke: Smoke = Field(Smoke(), description="What the engine has to answer before it counts as ready.")
     on_failure: Annotated[OnFailure, choice(OnFailure)] = Field(
         OnFailure.KEEP,
         description="What an `up` does with an engine that does not get ready; it fails in any case. `keep`: leaves it "
@@ -159,6 +170,7 @@ class Engine(_Model):
     def rules(self) -> Iterator[Broken]:
         """Ports differ, mount points differ, and no variable is set that another key decides."""
         yield from self._weights()
+        yield from self._key()
         if self.port == self.dist_port:
             yield Broken(
                 "port-twice",
@@ -190,6 +202,22 @@ class Engine(_Model):
                     (("volumes", seen[volume.target]),),
                 )
             seen.setdefault(volume.target, index)
+
+    def _key(self) -> Iterator[Broken]:
+        """Nobody uses the API without a key unless that is said."""
+        if self.allow_anonymous or self.profile is Profile.NONE:
+            return
+        key = self.head_env.get(KEY)
+        if key is None or key.lower() in NO_KEY:
+            yield Broken(
+                "api-key",
+                ("headEnv", KEY),
+                "is missing" if key is None else "means no key",
+                "a key: without one whoever reaches the port may use the API",
+                "Set one: ./pulumiw config set --secret --path 'spark-fabric:engine.headEnv.API_KEY'. To do without: "
+                "engine.allowAnonymous: on.",
+                (("allowAnonymous",), ("profile",)),
+            )
 
     def _weights(self) -> Iterator[Broken]:
         """Weights that are checked are those that the engine loads."""

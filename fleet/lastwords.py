@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+OF_SIGNAL = 128  # an exit code above it names the signal that ended the process
+KILLED = OF_SIGNAL + signal.SIGKILL
+BY_KERNEL = "SIGKILL, as the kernel does for want of memory: `journalctl -k` on the node tells"
 
 
 @dataclass(frozen=True)
@@ -62,3 +68,30 @@ def reason(lines: Iterable[str]) -> str | None:
     told = list(lines)
     found = next((one for one in REASONS if any(one.line.search(line) for line in told)), None)
     return f"cause: {found.cause}. {found.hint}" if found else None
+
+
+ERROR = re.compile(
+    r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b|[Ee]xception:|\b(?:ERROR|FATAL|CRITICAL)\b"
+    r"|[Oo]ut of memory|[Ss]egmentation fault|[Tt]imed out|\berror:"
+)
+"""A line that tells of a failure: Python's, SGLang's, and those of the libraries below."""
+
+
+def first_error(lines: Iterable[str]) -> str | None:
+    """The first of a rank's lines that tells of a failure: what follows it mostly follows from it."""
+    return next((line.strip() for line in lines if ERROR.search(line)), None)
+
+
+def ended(container: Mapping[str, Any]) -> str:
+    """How a container ended that does not run any more, in words."""
+    if container.get("oom_killed"):
+        return "out of memory"
+    code = int(container.get("exit_code") or 0)
+    if code == KILLED:
+        return f"exit code {code} ({BY_KERNEL})"
+    try:
+        return (
+            f"exit code {code} ({signal.Signals(code - OF_SIGNAL).name})" if code > OF_SIGNAL else f"exit code {code}"
+        )
+    except ValueError:
+        return f"exit code {code}"

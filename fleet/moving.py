@@ -17,7 +17,7 @@ from typing import Any
 from fleet import launcher, variables
 from fleet.addressing import SUBNET_PREFIX
 from fleet.carried import Left, Told, Variables, as_number, tell
-from fleet.engine_settings import OWNED_ENV
+from fleet.engine_settings import KEY, NO_KEY, OWNED_ENV
 from fleet.launcher import Setting, Way
 from fleet.launcher_file import LauncherFile, is_secret
 from fleet.loading import load
@@ -26,9 +26,6 @@ from fleet.problems import Problem, ProblemsError
 from fleet.profiles import WHOLE, Profile
 from fleet.scalars import LABEL, LibraryMode
 from fleet.topology import Kind
-
-NO_KEY = {"", "empty", "none", "off", "dummy", "0"}
-"""What the launcher takes for "no API key"."""
 
 UNKNOWN = "The launcher does not know it; a fork may. For the engine set it in engine.env.", False
 
@@ -117,8 +114,9 @@ class _Mover:
         config = {**base, "engine": {**engine, "profile": profile.value, **variables.sections()}}
         if profile is Profile.AUTO:
             del config["engine"]["profile"]
+        secret = {"headEnv": {**config["engine"].get("headEnv", {}), KEY: "set as a secret"}} if self._has_key() else {}
         try:
-            load(config)
+            load({**config, "engine": {**config["engine"], **secret}})
         except ProblemsError as error:
             return _Attempt(config, told, variables, error.problems)
         return _Attempt(config, told, variables, ())
@@ -187,6 +185,8 @@ class _Mover:
             engine["readyTimeout"] = polls * POLL_S
         if self._ring and self._get("NCCL_IB_GID_INDEX"):
             engine["gidIndex"] = as_number(self._get("NCCL_IB_GID_INDEX"))
+        if not self._has_key():
+            engine["allowAnonymous"] = True
         engine["volumes"] = list(self._volumes())
         return engine
 
@@ -287,12 +287,15 @@ class _Mover:
                 why = "One of its words is not KEY=VALUE."
                 self._out.todo.append(Left(name, self._line(name), None, why))
 
+    def _has_key(self) -> bool:
+        """Whether the launcher's API wants a key, as far as the file can be read."""
+        return KEY in self._file.unknown or self._get(KEY).lower() not in NO_KEY
+
     def _api_key(self) -> None:
-        key = self._get("API_KEY")
-        if key.lower() not in NO_KEY:
-            self._out.secrets["engine.headEnv.API_KEY"] = self._line("API_KEY")
-        elif self._line("API_KEY") is not None:
-            self._left("API_KEY", "It means no key: whoever reaches the port may use the API.", needless=True)
+        if not self._has_key():
+            self._left(KEY, "No key: whoever reaches the port may use the API, as engine.allowAnonymous says.")
+        elif KEY not in self._file.unknown:
+            self._out.secrets[f"engine.headEnv.{KEY}"] = self._line(KEY)
 
     # What is left.
 

@@ -37,9 +37,9 @@ def rollback(found: Survey) -> list[str]:
         return []
     failed = generation.go_back(asked, start, f"as {holder()} asked for")
     if not failed:
-        failed, last = health.wait(asked)
+        failed, _ = health.wait(asked)
         if failed:
-            health.show_logs(last, asked.desired)
+            health.tell(asked, failed)
     return failed
 
 

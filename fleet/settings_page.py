@@ -54,7 +54,7 @@ Refused before any node is asked, whoever says it:
 - More than two devices in `B12X_ROCE_HCA`, but with a mesh.
 - `SGLANG_RUST_BUILD_MODE` other than `never` on an image of the branch: its look for a Rust toolchain can hang.
 - `OFFLOAD_MODE=ram` without `ALLOW_RAM_OFFLOAD=1`; expandable segments of the allocator.
-- An `API_KEY` for all ranks.
+- An `API_KEY` for all ranks, and none for rank 0 unless `engine.allowAnonymous` is on.
 - The variables of rings on a switch, and RoCEnante on a ring without mesh:
   [configuration](config.md#variables-of-nccl).
 
@@ -129,7 +129,7 @@ def _samples() -> Iterator[tuple[tuple[str, Profile], Ranks]]:
             if not _together(fabric, profile):
                 continue
             image = {"ref": "engine", "roceRing": fabric == "mesh" and profile is Profile.AUTO}
-            engine = {"image": image, "profile": profile.value}
+            engine = {"image": image, "profile": profile.value, "allowAnonymous": True}
             settings = load({"nodes": nodes, "ssh": {"user": "nobody"}, "engine": engine, **more})
             plan = make(settings, None, StackName(NAMESPACE, "none"))
             yield (fabric, profile), [container.env for container in plan.containers]

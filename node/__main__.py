@@ -14,7 +14,7 @@ from .system import System
 
 Json = dict[str, Any]
 
-LOOKS = ("counters", "load", "loaded", "by-hand", "bandwidth")
+LOOKS = ("counters", "load", "loaded", "smoke", "by-hand", "bandwidth")
 VERBS = (
     *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify"),
     *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
@@ -124,6 +124,10 @@ def _look(system: System, verb: str, request: Request) -> Json:
         from .bandwidth import bandwidth  # noqa: PLC0415
 
         return bandwidth(system, request.node or "this node", request.desired)
+    if verb == "smoke":
+        from .smoke import smoke  # noqa: PLC0415
+
+        return smoke(system, request.owner, request.desired)
     from .byhand import by_hand  # noqa: PLC0415
 
     return by_hand(system)

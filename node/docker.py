@@ -46,6 +46,7 @@ class Docker:
                 "state": item.get("State", ""),
                 "exit_code": 0,
                 "started_at": "",
+                "finished_at": "",
                 "oom_killed": False,
                 "pid": 0,
             }
@@ -53,6 +54,7 @@ class Docker:
                 state = (self.get(f"/containers/{item['Id']}/json") or {}).get("State") or {}
                 container["exit_code"] = int(state.get("ExitCode", 0))
                 container["started_at"] = str(state.get("StartedAt", ""))
+                container["finished_at"] = str(state.get("FinishedAt", ""))
                 container["oom_killed"] = bool(state.get("OOMKilled"))
                 container["pid"] = int(state.get("Pid") or 0)
             found.append(container)

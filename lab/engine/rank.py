@@ -47,6 +47,8 @@ class Rank:
         pip = Path(settings.env.get("NCCL_PIP_SO") or PIP_LIBRARY)
         loaded = library.load(settings.env, pip)
         say(f"sglang is using nccl=={loaded.release}")
+        if faults.find(self.faults, "early"):
+            raise RendezvousError("simulated crash before the rendezvous")
         say("Init torch distributed begin.")
         self.group = Group(settings)
         if settings.nodes > 1:

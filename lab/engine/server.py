@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 import json
+import shlex
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from . import chat
+from . import chat, faults
 from .settings import Settings
 
 OPEN_PATHS = ("/health", "/health_generate", "/metrics")
@@ -24,6 +25,9 @@ class Api(ThreadingHTTPServer):
 
     def __init__(self, settings: Settings, step: Step) -> None:
         self.settings, self.step = settings, step
+        wrong = faults.find(faults.parse(settings.env.get("ENGINE_FAULT", ""), settings.rank), "wrong")
+        report = "--enable-cache-report" in shlex.split(settings.env.get("EXTRA_SGLANG_ARGS", ""))
+        self.chat = chat.Chat(settings.model_name, slip=1 if wrong else 0, report=report)
         super().__init__((settings.host, settings.port), _Handler)
 
 
@@ -87,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             request = json.loads(body)
-            reply = chat.answer(request, self.server.settings.model_name)
+            reply = self.server.chat.answer(request)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             self._reply(400, {"object": "error", "message": str(error), "code": 400})
             return

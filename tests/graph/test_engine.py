@@ -12,6 +12,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from components.config import unencrypted_key
 from components.engine import clear_leftover
 from components.remote import Owner
 from fleet.catalogue import every_key
@@ -19,13 +20,16 @@ from fleet.container import ContainerPlan
 from fleet.engine_settings import Volume
 from fleet.flags import Flag, Source
 from fleet.known import WEIGHTS
+from fleet.loading import load
 from fleet.nccl_settings import PIP_LIBRARY
 from fleet.on_node import Link
+from fleet.problems import Problem
 from fleet.scalars import Gpus
 from fleet.weights_settings import MODEL
+from node.smoke import CHECKS
 from tests.graph.conftest import STACK, Register, planned
 from tests.graph.recorder import CONTAINER, PROVIDER, Graph, is_secret, plain, record
-from tests.unit.stacks import LIBRARY, NO_PROFILE, changed, ring
+from tests.unit.stacks import DELETE, LIBRARY, NO_PROFILE, changed, ring
 
 NAMES = [f"spark{number}" for number in range(1, 5)]
 
@@ -71,6 +75,15 @@ CHANGES: dict[str, Any] = {
 # How the group is started and stopped, and where its image comes from: nothing of what it is.
 NOT_OF_THE_GROUP: dict[str, Any] = {
     "stopGrace": 60,
+    "allowAnonymous": True,
+    "smoke": {"thinking": True},
+    "smoke.enabled": False,
+    "smoke.jsonSchema": True,
+    "smoke.toolCall": True,
+    "smoke.thinking": True,
+    "smoke.streams": 8,
+    "smoke.cachedTokens": True,
+    "smoke.timeout": 60,
     "readyTimeout": 60,
     "image": "engine:2",
     "image.ref": "engine:2",
@@ -170,6 +183,8 @@ def test_every_key_of_the_engine_is_in_one_of_the_tables() -> None:
 
 def without(key: str) -> dict[str, Any]:
     """A ring with what has to be there for a key."""
+    if key == "allowAnonymous":
+        return changed(ring(), {"engine.headEnv.API_KEY": "hunter2", "engine.allowAnonymous": DELETE})
     return changed(ring(), {"engine.weights": {"path": "/data"}} if key.startswith("weights.") else {})
 
 
@@ -212,6 +227,36 @@ def test_what_becomes_of_an_engine_that_does_not_get_ready_is_told_to_health_alo
         assert {one["rollback"] for one in told.values()} == {rolls}
         assert {one["ground"] for one in told.values()} == {planned(ring()).standstill}
         assert {one["start"] for one in told.values()} == {"100"}
+
+
+def test_what_an_engine_has_to_answer_is_told_for_the_head_alone(register: Register, graph: Graph) -> None:
+    more = {"engine.smoke": {"streams": 4, "thinking": True, "timeout": 60}}
+    off = {"engine.smoke": {"enabled": False, "thinking": True}}
+    told = [
+        [one["smoke"] for one in json.loads(of["health"].inputs["stdin"]).values()]
+        for of in (graph, register(changed(ring(), more)), register(changed(ring(), off)))
+    ]
+    plain = {"models": True, "arithmetic": True}
+    model = "deepseek-v4.1-flash"
+    assert told == [
+        [{"checks": plain, "model": model, "timeout": 120}, None, None, None],
+        [{"checks": {**plain, "thinking": True, "streams": 4}, "model": model, "timeout": 60}, None, None, None],
+        [None] * 4,
+    ]
+    assert all(one["checks"].keys() <= CHECKS.keys() for one, *_ in told if one)
+
+
+@pytest.mark.parametrize(("keys", "found"), [(("engine",), 0), (("nodes",), 1), ((), 1)])
+def test_a_key_that_lies_open_in_the_stack_file_is_refused(keys: tuple[str, ...], found: int) -> None:
+    problems: list[Problem] = []
+
+    def program() -> None:
+        problems.extend(unencrypted_key(load(changed(ring(), {"engine.headEnv.API_KEY": "hunter2"}))))
+        assert unencrypted_key(load(ring())) == []
+
+    record(program, secret_keys=keys)
+    assert [one.code for one in problems] == ["api-key-open"] * found
+    assert "hunter2" not in str(problems)
 
 
 def test_another_image_behind_the_same_tag_is_another_group() -> None:

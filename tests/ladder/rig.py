@@ -111,6 +111,7 @@ class Rig:
                 "shmSize": "64m",
                 "stopGrace": 5,
                 "readyTimeout": 60,
+                "allowAnonymous": True,
                 **other,
                 "env": {**other.get("env", {}), "ENGINE_LOAD_S": 0.2},
             },

@@ -22,7 +22,7 @@ MARKER = {
 
 def _fleet(size: int) -> dict[str, Any]:
     nodes = [{"name": f"spark{number}", "address": f"192.168.1.{10 + number}"} for number in range(1, size + 1)]
-    return {"nodes": nodes, "ssh": {"user": "nvidia"}, "engine": {"image": "engine:1"}}
+    return {"nodes": nodes, "ssh": {"user": "nvidia"}, "engine": {"image": "engine:1", "allowAnonymous": True}}
 
 
 def ring(size: int = 4, **sections: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def ring(size: int = 4, **sections: Any) -> dict[str, Any]:
 
 def mesh(**more: Any) -> dict[str, Any]:
     """The smallest ring config with the mesh, and more keys of its section."""
-    engine = {"image": {"ref": "engine:1", "roceRing": True}}
+    engine = {"image": {"ref": "engine:1", "roceRing": True}, "allowAnonymous": True}
     return {**ring(), "engine": engine, "mesh": {"enabled": True, "marker": dict(MARKER), **more}}
 
 

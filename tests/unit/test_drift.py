@@ -182,7 +182,8 @@ def container(plan: Plan, rank: int, **values: Any) -> dict[str, Any]:
         "spark-fabric.start": "100",
     }
     labels |= {f"spark-fabric.{key}": value for key, value in values.items() if key in ("group", "start")}
-    return {"name": values.get("name", "spark-fabric-test"), "state": values.get("state", "running"), "labels": labels}
+    told: dict[str, Any] = {key: values[key] for key in ("name", "state", "exit_code", "oom_killed") if key in values}
+    return {"name": "spark-fabric-test", "state": "running", "labels": labels, **told}
 
 
 def running(plan: Plan) -> Raw:
@@ -218,9 +219,13 @@ def broken_with(plan: Plan, *containers: dict[str, Any], started: str | None = "
 def test_every_way_in_which_a_group_is_broken_is_told(plan: Plan) -> None:
     whole = container(plan, 1)
     assert broken_with(plan) == ("rank 1 (spark2): no container",)
-    assert broken_with(plan, container(plan, 1, state="exited")) == ("rank 1 (spark2): spark-fabric-test exited",)
+    ended = container(plan, 1, state="exited", exit_code=1)
+    assert broken_with(plan, ended) == ("rank 1 (spark2): spark-fabric-test exited, exit code 1",)
+    killed = container(plan, 1, state="exited", exit_code=137, oom_killed=True)
+    assert broken_with(plan, killed) == ("rank 1 (spark2): spark-fabric-test exited, out of memory",)
+    assert broken_with(plan, container(plan, 1, state="paused")) == ("rank 1 (spark2): spark-fabric-test paused",)
     assert broken_with(plan, whole, container(plan, 1, name="left", state="exited")) == (
-        "rank 1 (spark2): spark-fabric-test running, left exited",
+        "rank 1 (spark2): spark-fabric-test running, left exited, exit code 0",
     )
     assert broken_with(plan, container(plan, 1, start="50")) == (
         "rank 1 (spark2): its start was never completed",

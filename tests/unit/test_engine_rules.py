@@ -75,6 +75,24 @@ def test_what_cannot_work_is_one_mistake(change: dict[str, Any], code: str, path
     assert refused(changed(switched(), change)) == [(code, path)]
 
 
+@pytest.mark.parametrize("key", [None, "", "none", "OFF", "dummy", "0"])
+@pytest.mark.parametrize("profile", ["auto", "production-v2.3"])
+def test_an_api_for_everybody_has_to_be_said(key: str | None, profile: str) -> None:
+    env = {} if key is None else {"API_KEY": key}
+    config = changed(switched(), {"engine.profile": profile, "engine.headEnv": env, "engine.allowAnonymous": "off"})
+    with pytest.raises(SettingsError) as raised:
+        load(config)
+    (problem,) = raised.value.problems
+    assert (problem.code, problem.path) == ("api-key", "spark-fabric:engine.headEnv.API_KEY")
+    assert "config set --secret --path 'spark-fabric:engine.headEnv.API_KEY'" in problem.hint
+    load(changed(config, {"engine.allowAnonymous": "on"}))
+    load(changed(config, {"engine.allowAnonymous": "off", "engine.headEnv.API_KEY": "hunter2"}))
+
+
+def test_how_an_engine_that_is_told_nothing_guards_its_api_is_its_own_affair() -> None:
+    load(changed(switched(), {**NO_PROFILE, "engine.allowAnonymous": "off"}))
+
+
 def test_a_ring_keeps_what_it_needs() -> None:
     for name in ("NCCL_SWITCHLESS_RING_ONLY", "NCCL_ALGO", "NCCL_IB_EXTENDED_IPV4_GIDS", "SGLANG_ROCE_ALLREDUCE"):
         assert refused(changed(ring(), {"engine.without": [name]})) == [("without-needed", "without[0]")]
@@ -101,7 +119,7 @@ def test_a_switch_is_told_nothing_of_rings(profile: str) -> None:
 
 @pytest.mark.parametrize("profile", ["base", "canary"])
 def test_the_mesh_is_one_mistake_with_an_image_that_cannot(profile: str) -> None:
-    config = changed(mesh(), {"engine": {"image": "engine:1", "profile": profile}})
+    config = changed(mesh(), {"engine.image": "engine:1", "engine.profile": profile})
     assert refused(config) == [("mesh-image", "image.roceRing")]
     own = changed(config, {"engine.image": {"ref": "engine:1", "roceRing": True}})
     assert planned(own).containers[0].env["DSV41_ROCE_RING"].value == "1"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet import health, on_node
+from fleet import health, lastwords, on_node
 from fleet.on_node import Answer, Link
 from tests.unit.fakes import link
 
@@ -57,12 +57,14 @@ def waited(
     rollback: bool = False,
     acts: Acts | None = None,
     fails: str = "",
+    smoke: dict[str, Any] | None = None,
 ) -> tuple[int, float]:
     """The exit status and the seconds until then, where the nodes say this round by round, the last one for ever.
 
-    `acts` gets what is done to containers; the action `fails` does so on all nodes.
+    `acts` gets what is done to containers; the action `fails` does so on all nodes. `smoke` is what the head says to
+    the smoke test, which is asked for with it.
     """
-    clock, left = Clock(), list(rounds)
+    clock, left, seen = Clock(), list(rounds), list[Answer]()
 
     def on_all(verb: str, stack: str, links: list[Link], requests: dict[str, Any]) -> list[Answer]:
         if verb == "engines":
@@ -72,9 +74,15 @@ def waited(
                 acts.append((desired["action"], [one.name for one in links], desired["start"]))
             failed = desired["action"] == fails
             return [Answer(one.name, int(failed), None if failed else {}, "no room" * failed) for one in links]
+        if verb == "smoke":
+            assert [one.name for one in links] == ["spark1"]
+            assert requests["spark1"]["desired"]["checks"] == {"arithmetic": True}
+            return [Answer("spark1", 0, smoke, "") if smoke else Answer("spark1", 1, None, "no program")]
         assert verb == "status"
-        assert all(requests[one.name]["desired"]["lines"] == 20 for one in links)
-        return left.pop(0) if len(left) > 1 else left[0]
+        (lines,) = {requests[one.name]["desired"]["lines"] for one in links}
+        if lines == 20:
+            seen[:] = left.pop(0) if len(left) > 1 else left[0]
+        return seen
 
     patch.setattr(on_node, "on_all", on_all)
     patch.setattr(on_node, "lost_nodes", lambda _: set())
@@ -86,6 +94,7 @@ def waited(
             "api": number == 0,
             "lines": 20,
             "ready_s": ready_s,
+            "smoke": None if smoke is None or number else {"checks": {"arithmetic": True}},
             "start": "200",
             "ground": "g",
             "rollback": rollback,
@@ -109,6 +118,11 @@ def test_an_engine_that_serves_is_ready(monkeypatch: pytest.MonkeyPatch, capsys:
     [
         (rank(1, "exited", exit_code=1), "rank 1 on spark2: exited, exit code 1"),
         (rank(1, "exited", exit_code=137, oom_killed=True), "rank 1 on spark2: exited, out of memory"),
+        (
+            rank(1, "exited", exit_code=137),
+            f"rank 1 on spark2: exited, exit code 137 ({lastwords.BY_KERNEL})",
+        ),
+        (rank(1, "exited", exit_code=139), "rank 1 on spark2: exited, exit code 139 (SIGSEGV)"),
         (rank(1, "dead", exit_code=3), "rank 1 on spark2: dead, exit code 3"),
         (without(1), "rank 1 on spark2: there is no container"),
     ],
@@ -119,19 +133,20 @@ def test_a_rank_that_ended_is_told_at_once_with_the_lines_of_all(
     status, seconds = waited(monkeypatch, [rank(0, api=READY), ended])
     assert (status, seconds) == (1, 0)
     told = capsys.readouterr().err
-    assert told.rstrip().endswith(reason)
+    assert told.startswith(f"{reason}\n")
     assert "--- rank 0 on spark1 ---\nline of 0\n" in told
     if (ended.result or {})["containers"]:
         assert "--- rank 1 on spark2 ---\nline of 1\n" in told
 
 
-def test_the_cause_that_a_rank_tells_comes_last(
+def test_the_first_error_and_the_cause_follow_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = rank(1, "exited", exit_code=1, log=["AssertionError: Duplicate NCCL runtime found: /a and /b"])
     assert waited(monkeypatch, [rank(0, api=LOADING), ended])[0] == 1
-    *_, problem, cause = capsys.readouterr().err.splitlines()
+    problem, error, cause, *_ = capsys.readouterr().err.splitlines()
     assert problem == "rank 1 on spark2: exited, exit code 1"
+    assert error == "first error of rank 1: AssertionError: Duplicate NCCL runtime found: /a and /b"
     assert cause.startswith("cause: a second NCCL is in the process")
 
 
@@ -144,6 +159,81 @@ def test_an_engine_that_never_serves_is_told_when_the_time_is_up(
     told = capsys.readouterr().err
     assert "spark1: the API is not ready after 20 s (health: 503)" in told
     assert "line of 1" in told
+
+
+def test_of_several_ranks_the_one_that_ended_first_is_told_first_with_its_first_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the others say is mostly that one is gone."""
+    lost = rank(0, "exited", exit_code=1, log=["RuntimeError: rank 1 is gone"], finished_at="2026-01-01T00:00:02Z")
+    log = ["loading", "CUDA error: out of memory", "RuntimeError: and so on"]
+    first = rank(1, "exited", exit_code=1, log=log, finished_at="2026-01-01T00:00:01Z")
+    assert waited(monkeypatch, [lost, first])[0] == 1
+    assert capsys.readouterr().err.splitlines()[:3] == [
+        "rank 1 on spark2: exited, exit code 1",
+        "rank 0 on spark1: exited, exit code 1",
+        "first error of rank 1: CUDA error: out of memory",
+    ]
+
+
+def test_the_newest_line_of_the_head_is_told_while_it_loads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = [[rank(0, api=LOADING, log=["begin", text]), rank(1)] for text in ("shard 1 of 48", "shard 2 of 48")]
+    assert waited(monkeypatch, *rounds, [rank(0, api=READY), rank(1)])[0] == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "spark1: 0 s, health not answering yet: shard 1 of 48"
+    assert told[1].endswith("shard 2 of 48")
+
+
+ANSWERED = {"passed": ["arithmetic"], "failed": [], "refused": False, "seconds": 0.5}
+WRONG = {**ANSWERED, "passed": [], "failed": [["arithmetic", "19 + 23 is answered with '43', wanted 42"]]}
+
+
+def test_an_engine_that_answers_rightly_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts: Acts = []
+    assert waited(monkeypatch, [rank(0, api=READY), rank(1)], acts=acts, smoke=ANSWERED)[0] == 0
+    assert [action for action, *_ in acts] == ["keep"]
+    assert "spark1: smoke test passed in 0.5 s: arithmetic" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("smoke", "reason"),
+    [
+        (WRONG, "smoke test arithmetic: 19 + 23 is answered with '43', wanted 42"),
+        ({}, "the smoke test could not be made"),
+    ],
+)
+def test_an_engine_that_answers_wrongly_is_none_that_serves(
+    smoke: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acts: Acts = []
+    serving = [kept(rank(0, api=READY)), kept(rank(1))]
+    assert waited(monkeypatch, serving, rollback=True, acts=acts, smoke=smoke)[0] == 1
+    assert [action for action, *_ in acts] == ["remove", "back", "back"]
+    told = capsys.readouterr().err
+    assert told.startswith(f"spark1: {reason}")
+    assert "serves again" in told
+
+
+def test_a_rank_that_ends_over_the_smoke_test_is_told_before_what_it_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = [rank(0, api=READY), rank(1, "exited", exit_code=1)]
+    assert waited(monkeypatch, [rank(0, api=READY), rank(1)], ended, smoke=WRONG)[0] == 1
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == "rank 1 on spark2: exited, exit code 1"
+    assert second.startswith("spark1: smoke test arithmetic")
+
+
+def test_an_api_with_another_key_is_asked_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {**ANSWERED, "passed": [], "refused": True}
+    assert waited(monkeypatch, [rank(0, api=READY), rank(1)], smoke=refused)[0] == 0
+    assert "no smoke test, since the API wants another key" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("quiet", [silent(1), without(1, "Connection refused")], ids=["node", "docker"])
@@ -165,7 +255,7 @@ def test_a_long_silence_is_told(
     status, seconds = waited(monkeypatch, [rank(0, api=READY), quiet], ready_s=600)
     assert status == 1
     assert health.PATIENCE_S < seconds < health.PATIENCE_S + health.LONGEST_PAUSE_S
-    assert capsys.readouterr().err.rstrip().endswith(told)
+    assert capsys.readouterr().err.startswith(f"{told}\n")
 
 
 def test_a_silent_rank_does_not_hide_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +284,7 @@ def test_a_failed_start_says_how_to_go_back_and_leaves_the_engine(
     acts: Acts = []
     assert waited(monkeypatch, CRASHED, acts=acts)[0] == 1
     assert not acts
-    *_, hint, _, reason = capsys.readouterr().err.splitlines()
+    reason, *_, hint, _ = capsys.readouterr().err.splitlines()
     assert "kept on the nodes (start 100)" in hint
     assert "`python -m fleet rollback -s no-such-stack`" in hint
     assert reason == "rank 1 on spark2: exited, exit code 1"
@@ -211,7 +301,7 @@ def test_with_rollback_the_engine_before_is_started_as_a_group_and_the_first_cau
         ("back", ["spark2"], "100"),
         ("back", ["spark1"], "100"),
     ]
-    *_, outcome, reason = capsys.readouterr().err.splitlines()
+    reason, *_, outcome = capsys.readouterr().err.splitlines()
     assert "serves again (start 100)" in outcome
     assert reason == "rank 1 on spark2: exited, exit code 1"
 
@@ -226,14 +316,14 @@ def test_a_way_back_that_fails_is_told_and_goes_no_further(
     assert len(acts) == (1 if fails == "remove" else 2)
     told = capsys.readouterr().err
     assert f"could not be brought back:\n{acts[-1][1][0]}: no room\n" in told
-    assert told.rstrip().endswith("rank 1 on spark2: exited, exit code 1")
+    assert told.startswith("rank 1 on spark2: exited, exit code 1\n")
 
 
 def test_the_engine_before_may_fail_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     again = [kept(rank(0, "exited", exit_code=9)), kept(rank(1))]
     assert waited(monkeypatch, CRASHED, again, rollback=True)[0] == 1
     told = capsys.readouterr().err
-    assert "could not be brought back:\nrank 0 on spark1: exited, exit code 9\nrank 1 on spark2: exited" in told
+    assert told.endswith("could not be brought back:\nrank 0 on spark1: exited, exit code 9\n")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fleet.launcher import Way
 from fleet.loading import load
 from fleet.moving import Moved, move
 from fleet.planner import make
+from fleet.problems import ProblemsError
 from fleet.profiles import Profile
 from fleet.stack import StackName
 from fleet.topology import Kind
@@ -280,6 +281,17 @@ def test_a_key_that_means_none_is_no_secret_and_is_told(word: str) -> None:
     found = moved(f"{RING}API_KEY={word}\n")
     assert found.secrets == {}
     assert "may use the API" in why(found, "API_KEY")[0]
+    assert found.config["engine"]["allowAnonymous"] is True
+
+
+def test_a_file_without_a_key_keeps_the_api_open_and_one_with_a_key_does_not() -> None:
+    assert engine(RING)["allowAnonymous"] is True
+    for line in ("API_KEY=hunter2", "API_KEY=$(cat key)"):
+        found = moved(f"{RING}{line}\n")
+        assert "allowAnonymous" not in found.config["engine"]
+        assert found.problems == ()  # it will have one, once that is set
+        with pytest.raises(ProblemsError, match=r"engine\.headEnv\.API_KEY"):
+            load(found.config)
 
 
 def test_the_stack_file_can_be_read_and_says_what_it_is_from(tmp_path: Path) -> None:

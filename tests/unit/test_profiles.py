@@ -64,7 +64,7 @@ def with_profile(fabric: Fabric, profile: Profile) -> dict[str, Any]:
     """The smallest config of a fabric with a profile; the mesh of a whole one needs no word about the image."""
     if profile is Profile.AUTO:
         return COMBINATIONS[fabric]
-    return changed(copy.deepcopy(COMBINATIONS[fabric]), {"engine": {"image": "engine:1", "profile": profile.value}})
+    return changed(copy.deepcopy(COMBINATIONS[fabric]), {"engine.image": "engine:1", "engine.profile": profile.value})
 
 
 def lists_for(fabric: Fabric, profile: Profile = Profile.AUTO) -> Iterator[dict[str, Any]]:

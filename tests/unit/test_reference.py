@@ -8,13 +8,14 @@ import pytest
 import yaml
 
 from fleet.catalogue import every_key
-from fleet.loading import load
+from fleet.loading import SettingsError, load
 from fleet.planner import make
 from fleet.problems import NAMESPACE
 from fleet.reference import reference
 from fleet.settings import Settings
 from fleet.stack import StackName
 from fleet.topology import Kind
+from tests.unit.stacks import changed
 
 ROOT = Path(__file__).parents[2]
 STACKS = {"ring": Kind.RING, "switched": Kind.SWITCHED, "lab": Kind.RING, "lab-switched": Kind.SWITCHED}
@@ -58,7 +59,13 @@ def test_the_project_has_the_name_of_the_namespace_and_no_default_docker() -> No
 
 @pytest.mark.parametrize(("name", "kind"), STACKS.items())
 def test_the_stack_files_can_be_planned(name: str, kind: Kind) -> None:
-    plan = make(load(stack(name)), None, StackName(NAMESPACE, name))
+    config = stack(name)
+    if not name.startswith("lab"):
+        with pytest.raises(SettingsError) as raised:
+            load(config)
+        assert [one.code for one in raised.value.problems] == ["api-key"]
+        changed(config, {"engine.headEnv.API_KEY": "hunter2"})
+    plan = make(load(config), None, StackName(NAMESPACE, name))
     assert plan.topology.kind is kind
     assert len(plan.ranks) == 4
     assert plan.warnings == ()

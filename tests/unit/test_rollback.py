@@ -1,4 +1,4 @@
-"""`python -m fleet rollback`: what stands in its way, and that it starts one generation on all ranks."""
+"""`python -m fleet rollback` and `smoke`: what stands in the way, one generation on all ranks, what is asked."""
 
 from __future__ import annotations
 
@@ -124,3 +124,42 @@ def test_what_is_awaited_names_every_rank_its_start_and_what_it_rests_on(raw: di
     assert {one["ground"] for one in found.values()} == {plan.standstill}
     assert {one["rollback"] for one in found.values()} == {False}
     assert health.FIRST_PAUSE_S < found["spark1"]["ready_s"] == plan.settings.engine.ready_timeout
+
+
+@pytest.mark.parametrize(
+    ("failed", "code"), [([], fleet.OK), ([["arithmetic", "19 + 23 is answered with '43', wanted 42"]], fleet.FAILED)]
+)
+def test_the_engine_that_runs_can_be_asked_at_any_time(
+    failed: list[list[str]],
+    code: int,
+    raw: dict[str, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = survey(raw)
+    asked: list[dict[str, Any]] = []
+
+    def on_all(verb: str, stack: str, links: list[Link], requests: dict[str, Any]) -> list[Answer]:
+        assert (verb, [one.name for one in links]) == ("smoke", NODES[:1])
+        asked.append(requests["spark1"]["desired"])
+        result = {"passed": ["models"], "failed": failed, "refused": False, "seconds": 0.1}
+        return [Answer("spark1", 0, result, "")]
+
+    monkeypatch.setattr(on_node, "on_all", on_all)
+    monkeypatch.setattr(fleet, "_looked", lambda *_: (found, []))
+    assert fleet.ask(NAME, found.plan.settings, list(found.links.values())) == code
+    assert (asked[0]["checks"], asked[0]["port"]) == ({"models": True, "arithmetic": True}, 8888)
+    told = capsys.readouterr()
+    assert "spark1: smoke test passed in 0.1 s: models" in told.out
+    assert told.err == "".join(f"spark1: smoke test {check}: {why}\n" for check, why in failed)
+
+
+def test_an_engine_of_somebody_else_is_asked_nothing(
+    raw: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw["spark1"]["owner"] = {**OWNER, "stack": "other"}
+    found = survey(raw)
+    monkeypatch.setattr(on_node, "on_all", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(fleet, "_looked", lambda *_: (found, []))
+    assert fleet.ask(NAME, found.plan.settings, list(found.links.values())) == fleet.FAILED
+    assert "is not of this stack" in capsys.readouterr().err
