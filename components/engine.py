@@ -159,6 +159,10 @@ class Engine(pulumi.ComponentResource):
                 )
                 for volume in plan.volumes
             ],
+            log_driver=plan.log_driver,
+            log_opts=plan.log_options or None,
+            healthcheck=docker.ContainerHealthcheckArgs(**plan.healthcheck) if plan.healthcheck else None,
+            stop_timeout=plan.stop_timeout,
             **_rights(plan),
             **_gpus(plan),
             destroy_grace_seconds=args.plan.settings.engine.stop_grace,

@@ -32,6 +32,10 @@ class ContainerPlan:
     gpus: Gpus
     volumes: tuple[Volume, ...]
     labels: Mapping[str, str]
+    stop_timeout: int  # seconds
+    log_driver: str | None  # None: the daemon's own
+    log_options: Mapping[str, str]
+    healthcheck: Mapping[str, Any] | None  # None: that of the image
     weights: str | None = None  # digest of what is known of them: other weights are another engine
     network_mode: str = "host"
     ipc_mode: str = "host"
@@ -61,10 +65,13 @@ class ContainerPlan:
             "shm_size": self.shm_size,
             "privileged": self.privileged,
             "gpus": self.gpus.value,
-            "volumes": [volume.model_dump() for volume in self.volumes],
+            "volumes": [volume.model_dump(exclude={"owner", "mode"}) for volume in self.volumes],
             "labels": dict(self.labels),
             "network_mode": self.network_mode,
             "ipc_mode": self.ipc_mode,
             "restart": self.restart,
+            "stop_timeout": self.stop_timeout,
+            "log": [self.log_driver, dict(self.log_options)],
+            "healthcheck": dict(self.healthcheck) if self.healthcheck else None,
             **({"weights": self.weights} if self.weights else {}),
         }

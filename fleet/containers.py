@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fleet.engine_settings import Volume
 from fleet.facts import parse
@@ -76,14 +77,44 @@ def names(look: Planned) -> Iterator[Problem]:
 
 
 def folders(look: Planned) -> Iterator[Problem]:
-    """Folders that docker would make, empty and owned by root."""
+    """Folders without which docker makes no container, that an engine could not write to, or that are another one's."""
     for node, observed in look.ranks:
         seen = observed.get("folders") or {}
         for volume in look.settings.engine.volumes:
             found = seen.get(volume.source)
-            if found and not found["there"]:
-                hint = "Make it, or correct engine.volumes: docker would make an empty one."
-                yield Problem("volume-missing", f"{node.name} {volume.source}", "is not there", "that folder", hint)
+            if found:
+                yield from _folder(node.name, volume, found)
+
+
+def _folder(node: str, volume: Volume, found: Mapping[str, Any]) -> Iterator[Problem]:
+    path, folder = f"{node} {volume.source}", found.get("folder")
+    if not found["there"]:
+        hint = "Make it, or correct engine.volumes: docker refuses to start a container without it."
+        yield Problem("volume-missing", path, "is not there", "that folder", hint)
+    if not folder:  # a file, which docker mounts as well
+        if found["there"] and (volume.owner or volume.mode):
+            yield Problem("volume-owner", path, "is no folder", "one, with owner and mode", "Correct engine.volumes.")
+        return
+    if not folder["writable"] and not volume.read_only:
+        hint = "Mount it anew, or write :ro in engine.volumes."
+        yield Problem("volume-read-only", path, "is on a file system that is mounted read-only", "to write", hint)
+    if volume.owner not in (None, folder["owner"]):
+        hint = f"On {node}: sudo chown {volume.owner} {volume.source}"
+        yield Problem("volume-owner", path, f"belongs to {folder['owner']}", str(volume.owner), hint)
+    if volume.mode and int(volume.mode, 8) != int(folder["mode"], 8):
+        hint = f"On {node}: sudo chmod {volume.mode} {volume.source}"
+        yield Problem("volume-owner", path, f"has the mode {folder['mode']}", volume.mode, hint)
+
+
+def unhealthy(look: Planned) -> Iterator[Problem]:
+    """Ranks that run and fail docker's healthcheck."""
+    assert look.plan
+    for node, observed in look.ranks:
+        for container in (observed.get("docker") or {}).get("containers") or []:
+            ours = container["labels"].get("spark-fabric.stack") == look.plan.label
+            if ours and container.get("health") == "unhealthy":
+                seen, hint = "fails docker's healthcheck", f"On {node.name}: docker inspect {container['name']}"
+                yield Problem("engine-unhealthy", f"{node.name} {container['name']}", seen, "an engine at work", hint)
 
 
 def engram(look: Planned) -> Iterator[Problem]:

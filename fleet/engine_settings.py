@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from fleet import scalars
+from fleet.container_settings import AsSwitch, Healthcheck, Log
 from fleet.model import Broken
 from fleet.model import Model as _Model
 from fleet.profiles import Profile
@@ -33,17 +34,32 @@ class Image(_Model):
 
 
 class Volume(_Model):
-    """A folder or docker volume of the node in the container. Written as `SOURCE:/TARGET[:ro]`."""
+    """A folder or docker volume of the node in the container. Written as `SOURCE:/TARGET[:ro]`, or as keys.
+
+    `owner` and `mode` are what the folder has to have on the node, as `chown` and `chmod` take them.
+    """
 
     source: str
     target: str
     read_only: bool
+    owner: scalars.Owner | None = None
+    mode: scalars.Mode | None = None
 
 
-def _volume(value: object) -> object:
+VOLUME_KEYS = {"source", "target", "readOnly", "owner", "mode"}
+
+
+def _volume(value: object) -> dict[str, object]:
     wanted = "/FOLDER:/TARGET, optionally with :ro"
+    if isinstance(value, dict) and value.keys() <= VOLUME_KEYS and {"source", "target"} <= value.keys():
+        read_only = TypeAdapter(scalars.Switch).validate_python(value.get("readOnly", False))
+        text = f"{value['source']}:{value['target']}{':ro' if read_only else ''}"
+        more = {key: value[key] for key in ("owner", "mode") if key in value}
+        if more and not str(value["source"]).startswith("/"):
+            raise scalars.wrong("not-a-volume", "owner and mode of a folder only", "A docker volume is docker's own.")
+        return {**_volume(text), **more}
     if not isinstance(value, str):
-        raise scalars.wrong("not-a-volume", wanted, "Write it as one text.")
+        raise scalars.wrong("not-a-volume", wanted, "As keys: source, target, readOnly, owner, mode.")
     source, _, rest = value.partition(":")
     target, _, mode = rest.partition(":")
     named = scalars.CONTAINER_NAME.fullmatch(source) is not None
@@ -138,7 +154,16 @@ class Engine(_Model):
         32 << 30, description="Shared memory, with unit.", json_schema_extra={"unit": "k, m, g or t"}
     )
     stop_grace: scalars.Whole = Field(
-        30, ge=1, le=600, description="Time between SIGTERM and SIGKILL.", json_schema_extra={"unit": "s"}
+        30,
+        ge=1,
+        le=600,
+        description="Time between SIGTERM and SIGKILL, whoever stops a container: this program, docker, or the node as "
+        "it shuts down.",
+        json_schema_extra={"unit": "s"},
+    )
+    log: Log = Field(Log(), description="What docker keeps of what the containers print.")
+    healthcheck: Annotated[Healthcheck, AsSwitch] = Field(
+        Healthcheck(), description="What docker asks of a running container. Without a key: what the image says."
     )
     ready_timeout: scalars.Whole = Field(
         3600,
@@ -154,7 +179,10 @@ class Engine(_Model):
         "to be looked at. `rollback`: removes it, and starts the one that served last again, on all nodes.",
     )
     volumes: list[Annotated[Volume, BeforeValidator(_volume)]] = Field(
-        [], description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`."
+        [],
+        description="Folders (absolute) or docker volumes of each node, `SOURCE:/TARGET[:ro]`. As keys, `{source, "
+        "target, readOnly, owner, mode}`, the folder has to have that owner and mode on every node. Folders have to be "
+        "there, and writable unless they are read-only.",
     )
     weights: Weights | None = Field(
         None,

@@ -7,6 +7,7 @@ from typing import Any
 from fleet import cautions, combinations, flags, gid, ports, refusals, topology
 from fleet.addressing import assign
 from fleet.container import CAPABILITIES, DEVICES, ULIMITS, ContainerPlan
+from fleet.container_settings import Driver
 from fleet.desired import Fabric
 from fleet.engine_rules import where
 from fleet.facts import Facts
@@ -316,6 +317,10 @@ class _Planner:
             gpus=engine.gpus,
             volumes=(*self.settings.volumes_on(node), *self.libraries.mounts(library)),
             labels={"spark-fabric.stack": self.stack.label(self.settings.fleet.id), "spark-fabric.rank": str(rank)},
+            stop_timeout=engine.stop_grace,
+            log_driver=None if engine.log.driver is Driver.DAEMON else engine.log.driver.value,
+            log_options=engine.log.options,
+            healthcheck=engine.healthcheck.told,
             weights=facts.weights.content if engine.weights and facts and facts.weights else None,
         )
 

@@ -96,6 +96,7 @@ AFTER: tuple[PlannedCheck, ...] = (
     containers.image,
     containers.names,
     containers.folders,
+    containers.unhealthy,
     containers.engram,
     checkpoint.folder,
     checkpoint.files,

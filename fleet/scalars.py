@@ -24,6 +24,8 @@ IMAGE = re.compile(
     r"[a-zA-Z0-9][\w.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 NODE_PATH = re.compile(r"/(?!(?:[^:]*/)?\.\.(?:/|$))[^:\0\n]*[^:\0\n/]")
+OWNER = re.compile(r"[0-9]+:[0-9]+")
+MODE = re.compile(r"[0-7]{3,4}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SIZE = re.compile(r"([0-9]+)([kmgt]?)(i?b)?", re.IGNORECASE)
 HOST_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
@@ -263,6 +265,10 @@ NodePath = Annotated[
 Sha256 = Annotated[
     str, _matching(SHA256, "not-a-sha256", "64 hex digits in lower case", "Take it from `sha256sum FILE`.")
 ]
+Owner = Annotated[
+    str, _matching(OWNER, "not-an-owner", "UID:GID in numbers, such as 1000:1000", "`id` on the node tells them.")
+]
+Mode = Annotated[str, _matching(MODE, "not-a-mode", 'an octal mode in quotes, such as "0750"')]
 ImageRef = Annotated[
     str,
     _matching(IMAGE, "not-an-image", "an image reference such as registry/name:tag or name@sha256:…"),

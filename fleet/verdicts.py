@@ -320,7 +320,10 @@ CHECKS: tuple[Row, ...] = (
     _refused("image-ids", "the image is the same everywhere", About.NO_ARCHIVE),
     _refused("image-look", "the image can be looked into", About.LIBRARY),
     _problem("image-module", "the image has what variables need of it", About.PROFILE),
-    _warning("volume-missing", "the folders that the engine gets are there", About.VOLUMES),
+    _warning("engine-unhealthy", "no rank fails docker's healthcheck"),
+    _problem("volume-missing", "the folders that the engine gets are there", About.VOLUMES),
+    _problem("volume-read-only", "the engine can write to folders that are not for reading only", About.VOLUMES),
+    _problem("volume-owner", "folders have the owner and mode that the settings say", About.VOLUMES),
     _warning("engram-missing", "the packed engram is there", About.ENGRAM),
     _start("engram-space", "there is room to pack the engram", About.ENGRAM),
     # The weights

@@ -48,6 +48,7 @@ class Docker:
                 "started_at": "",
                 "finished_at": "",
                 "oom_killed": False,
+                "health": "",
                 "pid": 0,
             }
             if STACK in labels:
@@ -55,6 +56,7 @@ class Docker:
                 container["exit_code"] = int(state.get("ExitCode", 0))
                 container["started_at"] = str(state.get("StartedAt", ""))
                 container["finished_at"] = str(state.get("FinishedAt", ""))
+                container["health"] = str((state.get("Health") or {}).get("Status", ""))
                 container["oom_killed"] = bool(state.get("OOMKilled"))
                 container["pid"] = int(state.get("Pid") or 0)
             found.append(container)

@@ -73,7 +73,8 @@ def _space(system: System, path: str) -> Json | None:
 def folders(system: System, named: Iterable[str]) -> Json:
     """What is at the paths that somebody names: whether it is there, what is left, the first files with their sizes.
 
-    Null where it lies on a network: looking there may take for ever.
+    "folder" has its owner and mode, and whether it can be written to; it is null of a file. All of it is null where the
+    path lies on a network: looking there may take for ever.
     """
     mounted = far(system)
     return {path: None if under(path, mounted) else _folder(system, path) for path in named}
@@ -95,4 +96,4 @@ def under(path: str, folders: list[str]) -> bool:
 def _folder(system: System, path: str) -> Json:
     sizes = {name: system.size(f"{path}/{name}") for name in system.names(path)[:FILES]}
     there = system.exists(path)
-    return {"there": there, "space": _space(system, path), "files": sizes}
+    return {"there": there, "space": _space(system, path), "files": sizes, "folder": system.folder(path)}

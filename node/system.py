@@ -147,6 +147,18 @@ class System:
             "files_total": found.f_files,
         }
 
+    def folder(self, path: str) -> dict[str, Any] | None:
+        """Owner and mode of a folder, following links, and whether its file system takes writes; None where is none."""
+        try:
+            found = self.path(path).stat()
+            flags = os.statvfs(self.path(path)).f_flag
+        except OSError:
+            return None
+        if not stat.S_ISDIR(found.st_mode):
+            return None
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        return {"owner": f"{found.st_uid}:{found.st_gid}", "mode": mode, "writable": not flags & os.ST_RDONLY}
+
     # changing
 
     def write(self, path: str, data: bytes, meta: Meta) -> None:

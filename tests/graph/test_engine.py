@@ -49,6 +49,18 @@ CHANGES: dict[str, Any] = {
     "privileged": "on",
     "gpus": "cdi",
     "shmSize": "1g",
+    "stopGrace": 60,
+    "log": {"driver": "local"},
+    "log.driver": "journald",
+    "log.maxSize": "10m",
+    "log.maxFiles": 2,
+    "healthcheck": "off",
+    "healthcheck.enabled": False,
+    "healthcheck.command": ["true"],
+    "healthcheck.interval": 10,
+    "healthcheck.timeout": 10,
+    "healthcheck.startPeriod": 60,
+    "healthcheck.retries": 5,
     "volumes": ["/a:/b:ro"],
     "weights": {"path": "/data"},
     "weights.path": "/other",
@@ -74,7 +86,6 @@ CHANGES: dict[str, Any] = {
 }
 # How the group is started and stopped, and where its image comes from: nothing of what it is.
 NOT_OF_THE_GROUP: dict[str, Any] = {
-    "stopGrace": 60,
     "allowAnonymous": True,
     "smoke": {"thinking": True},
     "smoke.enabled": False,
@@ -110,6 +121,10 @@ ARGUMENTS: dict[str, Any] = {
     "network_mode": "bridge",
     "ipc_mode": "private",
     "restart": "always",
+    "stop_timeout": 60,
+    "log_driver": "local",
+    "log_options": {"max-size": "1m"},
+    "healthcheck": {"tests": ["NONE"]},
     "weights": "1" * 64,
 }
 
@@ -146,6 +161,7 @@ def test_a_container_is_unprivileged_stops_gently_and_is_not_restarted(graph: Gr
     assert inputs["capabilities"] == {"adds": ["CAP_IPC_LOCK"]}
     assert inputs["devices"] == [{"hostPath": "/dev/infiniband", "containerPath": "/dev/infiniband"}]
     assert (inputs["restart"], inputs["destroyGraceSeconds"], inputs["mustRun"]) == ("no", 30, True)
+    assert inputs["stopTimeout"] == 30
     assert (inputs["networkMode"], inputs["ipcMode"], inputs["shmSize"]) == ("host", "host", 32 << 10)
     assert {limit["name"]: limit["hard"] for limit in inputs["ulimits"]} == {"memlock": -1, "stack": 64 << 20}
 
@@ -209,11 +225,41 @@ def test_how_the_group_is_started_replaces_nothing(key: str) -> None:
     assert (after.group, after.standstill) == (before.group, before.standstill)
 
 
-def test_the_grace_of_a_stop_changes_no_container_otherwise(register: Register, graph: Graph) -> None:
-    found = register(changed(ring(), {"engine.stopGrace": 60}))
-    for container in found.of(CONTAINER):
-        before = graph[container.name].inputs
-        assert {key for key in before if before[key] != container.inputs[key]} == {"destroyGraceSeconds"}
+@pytest.mark.parametrize(
+    ("engine", "driver", "options"),
+    [
+        ({}, "json-file", {"max-size": "102400k", "max-file": "5"}),
+        (
+            {"log": {"driver": "local", "maxSize": "10m", "maxFiles": 2}},
+            "local",
+            {"max-size": "10240k", "max-file": "2"},
+        ),
+        ({"log": {"driver": "journald"}}, "journald", None),
+        ({"log": {"driver": "daemon"}}, None, None),
+    ],
+)
+def test_logs_have_a_limit_where_docker_keeps_them(
+    engine: dict[str, Any], driver: str | None, options: dict[str, str] | None, register: Register
+) -> None:
+    inputs = register(ring(engine={"image": "engine:1", "allowAnonymous": True, **engine}))["spark2-engine"].inputs
+    assert (inputs.get("logDriver"), inputs.get("logOpts")) == (driver, options)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ({"retries": 5, "startPeriod": 3600}, {"retries": 5, "startPeriod": "3600s"}),
+        ({"command": ["true", "x"], "interval": 10, "timeout": 5},
+         {"tests": ["CMD", "true", "x"], "interval": "10s", "timeout": "5s"}),
+        ("off", {"tests": ["NONE"]}),
+        ({"enabled": False, "retries": 5}, {"tests": ["NONE"]}),
+    ],
+)  # fmt: skip
+def test_a_healthcheck_is_that_of_the_image_but_for_what_is_set(
+    told: object, wanted: dict[str, Any], register: Register, graph: Graph
+) -> None:
+    assert "healthcheck" not in graph["spark2-engine"].inputs
+    assert register(changed(ring(), {"engine.healthcheck": told}))["spark2-engine"].inputs["healthcheck"] == wanted
 
 
 def test_what_becomes_of_an_engine_that_does_not_get_ready_is_told_to_health_alone(

@@ -239,6 +239,9 @@ class Machine(System):
     def space(self, path: str) -> dict[str, int] | None:
         return {"free": self.free, "total": 1 << 40, "files_free": 1000, "files_total": 2000} if path else None
 
+    def folder(self, path: str) -> dict[str, Any] | None:
+        return {"owner": "0:0", "mode": "0755", "writable": True} if path in self.folders else None
+
     def names(self, path: str) -> list[str]:
         inside = f"{path}/"
         everything = (*self.files, *self.folders, *self.symlinks) if path in self.folders else self.symlinks

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,15 @@ def test_folders_that_are_asked_for_are_told_with_their_files(machine: Machine) 
     assert found["/data/engram"]["files"] == {"engram-l1-r0of4.bin": 5, "engram-l14-r0of4.bin": 0}
     assert found["/data/engram"]["there"]
     assert not found["/data/none"]["there"]
+
+
+def test_a_real_folder_has_an_owner_and_a_mode_and_a_file_has_not(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o750)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").write_text("x")
+    found = platform.folders(System(), [str(tmp_path / name) for name in ("real", "link", "file", "none")])
+    own = {"owner": f"{os.getuid()}:{os.getgid()}", "mode": "0750", "writable": True}
+    assert [one["folder"] for one in found.values()] == [own, own, None, None]
 
 
 def test_a_folder_on_the_network_is_not_touched(machine: Machine) -> None:

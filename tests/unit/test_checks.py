@@ -380,16 +380,51 @@ def test_a_slow_port_on_a_switch_is_told_and_others_may_be_faster(raw: Raw) -> N
 ENGRAM = {"engine.volumes": ["/data/engram:/engram", "/data/state:/state", "cache:/root/.cache"]}
 
 
-def folder(*files: str, there: bool = True, free: int = 100 * GIB) -> dict[str, Any]:
-    return {"there": there, "space": {**SPACE, "free": free}, "files": dict.fromkeys(files, 1)}
+def folder(*files: str, there: bool = True, free: int = 100 * GIB, **values: Any) -> dict[str, Any]:
+    own = {"owner": "0:0", "mode": "0755", "writable": True, **values} if there else None
+    return {"there": there, "space": {**SPACE, "free": free}, "files": dict.fromkeys(files, 1), "folder": own}
 
 
-def test_a_folder_that_docker_would_make_is_told(raw: Raw) -> None:
+def test_a_folder_without_which_docker_makes_no_container_is_told(raw: Raw) -> None:
     for node in raw.values():
         node["folders"] = {"/data/engram": folder(), "/data/state": folder()}
     raw["spark3"]["folders"] = {"/data/engram": folder(there=False), "/data/state": None}
     (found,) = containers.folders(look(raw, changed(ring(), ENGRAM)))
     assert (found.code, found.path) == ("volume-missing", "spark3 /data/engram")
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_unless_it_is_only_read(raw: Raw) -> None:
+    for node in raw.values():
+        node["folders"] = {"/data/engram": folder(), "/data/state": folder(writable=False)}
+    raw["spark1"]["folders"]["/data/state"] = {**folder(), "folder": None}  # a file
+    assert told(containers.folders(look(raw, changed(ring(), ENGRAM)))) == [
+        ("volume-read-only", f"spark{number} /data/state") for number in (2, 3, 4)
+    ]
+    reading = {"engine.volumes": ["/data/state:/state:ro"]}
+    assert list(containers.folders(look(raw, changed(ring(), reading)))) == []
+
+
+def test_a_folder_has_the_owner_and_mode_that_are_asked_for(raw: Raw) -> None:
+    state = {"source": "/data/state", "target": "/state", "owner": "1000:1000", "mode": "0750"}
+    for node in raw.values():
+        node["folders"] = {"/data/state": folder(owner="1000:1000", mode="0750")}
+    raw["spark2"]["folders"]["/data/state"] = folder()
+    raw["spark3"]["folders"]["/data/state"] = {**folder(), "folder": None}
+    found = list(containers.folders(look(raw, changed(ring(), {"engine.volumes": [state]}))))
+    assert told(found) == [("volume-owner", f"spark{number} /data/state") for number in (2, 2, 3)]
+    assert "belongs to 0:0, wanted 1000:1000. On spark2: sudo chown 1000:1000 /data/state" in found[0].text()
+    assert "has the mode 0755, wanted 0750. On spark2: sudo chmod 0750 /data/state" in found[1].text()
+    assert "is no folder" in found[2].text()
+
+
+def test_a_rank_that_fails_its_healthcheck_is_told_and_no_one_elses(raw: Raw) -> None:
+    plan = look(raw).plan
+    assert plan
+    for name, health in (("spark1", "healthy"), ("spark2", "unhealthy"), ("spark3", "starting")):
+        labels = {"spark-fabric.stack": plan.label}
+        raw[name]["docker"]["containers"] = [{"name": "e", "labels": labels, "state": "running", "health": health}]
+    raw["spark4"]["docker"]["containers"] = [{"name": "x", "labels": {}, "state": "running", "health": "unhealthy"}]
+    assert told(containers.unhealthy(look(raw))) == [("engine-unhealthy", "spark2 e")]
 
 
 def test_the_packed_engram_of_the_nodes_own_rank_is_looked_for(raw: Raw) -> None:

@@ -83,6 +83,14 @@ def test_image_and_volumes_have_a_short_form() -> None:
     ]
 
 
+def test_a_volume_may_be_keys_with_owner_and_mode() -> None:
+    volume = {"source": "/a", "target": "/b/", "readOnly": "on", "owner": "1000:1000", "mode": "750"}
+    (found,) = load(changed(ring(), {"engine.volumes": [volume]})).engine.volumes
+    assert found.model_dump() == {
+        "source": "/a", "target": "/b", "read_only": True, "owner": "1000:1000", "mode": "750"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("ref", ["a", "a:1", "h.example:5000/a/b_c:1.2-x", "a/b@sha256:" + "0" * 64, "A-host/a:1"])
 def test_image_references_are_accepted(ref: str) -> None:
     assert load(changed(ring(), {"engine.image": ref})).engine.image.ref in (ref, f"{ref}:latest")
