@@ -10,6 +10,9 @@ from fleet.facts import parse
 from fleet.look import Planned
 from fleet.problems import Problem, config_path
 
+STATE = "/state"
+"""Where the engine keeps its state, and looks for the tables of its speculation."""
+
 ENGRAM = "/engram"
 """Where the engine looks for its packed engram: `engram-l<layer>-r<rank>of<ranks>.bin`, two layers."""
 
@@ -115,6 +118,28 @@ def unhealthy(look: Planned) -> Iterator[Problem]:
             if ours and container.get("health") == "unhealthy":
                 seen, hint = "fails docker's healthcheck", f"On {node.name}: docker inspect {container['name']}"
                 yield Problem("engine-unhealthy", f"{node.name} {container['name']}", seen, "an engine at work", hint)
+
+
+def tables(look: Planned) -> Iterator[Problem]:
+    """Speculation tables in the folder of state that workers have otherwise than the head: all ranks decode by them."""
+    assert look.plan
+    state = next((one for one in look.settings.engine.volumes if one.target == STATE), None)
+    if state is None:
+        return
+    folders = {node.name: (observed.get("folders") or {}).get(state.source) or {} for node, observed in look.ranks}
+    seen = {name: found.get("tables") for name, found in folders.items()}
+    head = seen.get(look.plan.head.name)
+    for name, held in seen.items():
+        if head is None or held is None:
+            continue  # nobody could look
+        for table in sorted(head.keys() | held.keys()):
+            if held.get(table) == head.get(table):
+                continue
+            wanted, do = ("that of the head", f"copy it from {look.plan.head.name}")
+            if table not in head:
+                wanted, do = "none, as on the head", f"sudo rm {state.source}/{table}"
+            is_ = "is another one than on the head" if table in held else "is missing"
+            yield Problem("spec-tables", f"{name} {state.source}/{table}", is_, wanted, f"On {name}: {do}")
 
 
 def engram(look: Planned) -> Iterator[Problem]:

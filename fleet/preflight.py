@@ -97,6 +97,7 @@ AFTER: tuple[PlannedCheck, ...] = (
     containers.names,
     containers.folders,
     containers.unhealthy,
+    containers.tables,
     containers.engram,
     checkpoint.folder,
     checkpoint.files,

@@ -324,6 +324,7 @@ CHECKS: tuple[Row, ...] = (
     _problem("volume-missing", "the folders that the engine gets are there", About.VOLUMES),
     _problem("volume-read-only", "the engine can write to folders that are not for reading only", About.VOLUMES),
     _problem("volume-owner", "folders have the owner and mode that the settings say", About.VOLUMES),
+    _problem("spec-tables", "all ranks have the head's speculation tables", About.VOLUMES),
     _warning("engram-missing", "the packed engram is there", About.ENGRAM),
     _start("engram-space", "there is room to pack the engram", About.ENGRAM),
     # The weights

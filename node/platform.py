@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from .digest import sha256
 from .journal import HOME
 from .system import System
 
 DOCKER = "/var/lib/docker"
 FILES = 64  # of a folder that are told
+TABLES = ("dspark_sps.json", "dspark_sts.json")  # of the engine's speculation, in its folder of state
 
 Json = dict[str, Any]
 
@@ -73,8 +75,8 @@ def _space(system: System, path: str) -> Json | None:
 def folders(system: System, named: Iterable[str]) -> Json:
     """What is at the paths that somebody names: whether it is there, what is left, the first files with their sizes.
 
-    "folder" has its owner and mode, and whether it can be written to; it is null of a file. All of it is null where the
-    path lies on a network: looking there may take for ever.
+    "tables" are the digests of the engine's speculation tables there, "folder" is owner, mode and whether it can be
+    written to, null of a file. All of it is null where the path lies on a network: looking there may take for ever.
     """
     mounted = far(system)
     return {path: None if under(path, mounted) else _folder(system, path) for path in named}
@@ -96,4 +98,6 @@ def under(path: str, folders: list[str]) -> bool:
 def _folder(system: System, path: str) -> Json:
     sizes = {name: system.size(f"{path}/{name}") for name in system.names(path)[:FILES]}
     there = system.exists(path)
-    return {"there": there, "space": _space(system, path), "files": sizes, "folder": system.folder(path)}
+    tables = {name: sha256(data) for name in TABLES if (data := system.read(f"{path}/{name}")) is not None}
+    own = system.folder(path)
+    return {"there": there, "space": _space(system, path), "files": sizes, "folder": own, "tables": tables}

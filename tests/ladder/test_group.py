@@ -66,8 +66,9 @@ def group(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Group]:
     rig.fleet("revert", ok=None)  # for the next module, if a test has failed half-way
 
 
-def test_a_stopped_rank_is_named_and_all_are_started_anew(group: Group) -> None:
-    group.lab.run("spark3", f"docker stop -t 1 {NAME}")
+def test_a_rank_that_ended_is_named_with_how_and_all_are_started_anew(group: Group) -> None:
+    group.lab.run("spark3", f"docker kill {NAME} && docker wait {NAME}")
+    group.rig.fleet("status", ok=None).says(f"rank 2 (spark3): {NAME} exited, exit code 137 (SIGKILL")
     steps = group.rig.preview()
     assert {name for name, step in steps.items() if "replace" in step.op} == {
         *("stop", "gate", "halt", "health"),
@@ -86,9 +87,12 @@ def test_a_foreign_container_with_our_name_is_refused_and_nothing_changes(group:
     assert group.starts() == before
 
 
-def test_a_removed_rank_starts_all_anew(group: Group) -> None:
+def test_a_removed_rank_starts_all_anew_here_with_a_profile_of_the_launcher(group: Group) -> None:
+    group.rig.set("engine.profile", "production-v2.3")
     group.lab.run("spark2", f"docker rm -f {NAME}")
     group.up_with_a_new_start()
+    for log in group.lab.everywhere(f"docker logs {NAME} 2>&1").values():
+        assert "[moe_b12x_next] INFO: routed MoE at EP_SIZE=1" in log
 
 
 def test_all_ranks_are_stopped_side_by_side(group: Group) -> None:
@@ -134,15 +138,32 @@ def test_an_image_that_one_node_lacks_is_loaded_from_the_archive(group: Group) -
     assert {text.strip() for text in ids.values()} == {built.images[NEW_IMAGE]}
 
 
-def test_a_rank_that_crashes_while_loading_is_told_at_once_with_the_lines_of_all(group: Group) -> None:
-    with group.rig.changed("engine.env.ENGINE_FAULT", "crash@2"):
+@pytest.mark.parametrize(
+    ("fault", "reason", "more"),
+    [
+        ("early@2", "rank 2 on spark3: exited, exit code 1", "first error of rank 2: [... simulated crash before the"),
+        ("oom@1", "rank 1 on spark2: exited, exit code 137 (SIGKILL, as the kernel does for want of memory", ""),
+        ("wrong", "spark1: smoke test arithmetic: 19 + 23 is answered with '43', wanted 42", ""),
+        (
+            "crash@2",
+            "rank 2 on spark3: exited, exit code 1",
+            "first error of rank 2: [... simulated crash while loading",
+        ),
+    ],
+)
+def test_an_engine_that_fails_says_why_first_and_at_once_then_the_lines_of_all(
+    fault: str, reason: str, more: str, group: Group
+) -> None:
+    """Before the ranks meet, as they load, and as the first one answers."""
+    with (
+        group.rig.changed("engine.env.ENGINE_FAULT", fault),
+        group.rig.changed("engine.headEnv", {"SKIP_SMOKE": "1"}),  # the image would find wrong answers by itself
+    ):
         run = group.rig.up(ok=False)
-    run.says(
-        "rank 2 on spark3: exited, exit code 1",
-        "simulated crash while loading",
-        *(f"--- rank {rank} on spark{rank + 1} ---" for rank in range(4)),
-        f"The engine that served last is kept on the nodes (start {group.start})",
-    )
+    lines = [f"--- rank {rank} on spark{rank + 1} ---" for rank in range(4)]
+    run.says(reason, *more.split("..."), *lines)
+    assert run.out.index(reason) < run.out.index(lines[0])
+    run.says(f"The engine that served last is kept on the nodes (start {group.start})")
     assert run.seconds < QUICK_S
 
 

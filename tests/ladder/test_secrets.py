@@ -95,6 +95,7 @@ def test_the_key_is_asked_for_and_is_the_one_that_was_set(fleet: Fleet) -> None:
     ask = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8888/v1/models"
     assert fleet.lab.run(HEAD, ask).stdout in ("401", "403")
     assert fleet.lab.run(HEAD, f"{ask} -H @-", stdin=f"Authorization: Bearer {KEY}").stdout == "200"
+    fleet.rig.fleet("smoke").says("smoke test passed", "models, arithmetic")
 
 
 def test_it_is_in_no_log_of_the_run(fleet: Fleet) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from node import holders, observe, platform
+from node.digest import sha256
 from node.system import System
 from tests.node.helpers import OWNER
 from tests.node.machine import Machine
@@ -101,8 +102,11 @@ def test_a_firmware_is_told_with_its_device(machine: Machine) -> None:
 def test_folders_that_are_asked_for_are_told_with_their_files(machine: Machine) -> None:
     machine.put("/data/engram/engram-l1-r0of4.bin", "12345")
     machine.put("/data/engram/engram-l14-r0of4.bin", "")
+    machine.put("/data/engram/dspark_sps.json", "{}")
     found = seen(machine, "folders", folders=["/data/engram", "/data/none"])["folders"]
-    assert found["/data/engram"]["files"] == {"engram-l1-r0of4.bin": 5, "engram-l14-r0of4.bin": 0}
+    assert found["/data/engram"]["tables"] == {"dspark_sps.json": sha256(b"{}")}
+    sizes = {"dspark_sps.json": 2, "engram-l1-r0of4.bin": 5, "engram-l14-r0of4.bin": 0}
+    assert found["/data/engram"]["files"] == sizes
     assert found["/data/engram"]["there"]
     assert not found["/data/none"]["there"]
 

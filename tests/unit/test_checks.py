@@ -417,6 +417,24 @@ def test_a_folder_has_the_owner_and_mode_that_are_asked_for(raw: Raw) -> None:
     assert "is no folder" in found[2].text()
 
 
+def test_all_ranks_have_the_heads_speculation_tables_or_none(raw: Raw) -> None:
+    for node in raw.values():
+        node["folders"] = {"/data/state": {**folder(), "tables": {"dspark_sps.json": "1", "dspark_sts.json": "2"}}}
+    config = changed(ring(), {"engine.volumes": ["/data/state:/state"]})
+    assert list(containers.tables(look(raw, config))) == []
+    assert list(containers.tables(look(raw))) == []  # no such volume
+    raw["spark1"]["folders"]["/data/state"]["tables"] = {"dspark_sps.json": "1"}
+    raw["spark2"]["folders"]["/data/state"]["tables"] = {}
+    raw["spark3"]["folders"]["/data/state"]["tables"] = {"dspark_sps.json": "9"}
+    raw["spark4"]["folders"]["/data/state"] = None  # on a network
+    found = list(containers.tables(look(raw, config)))
+    assert told(found) == [("spec-tables", f"spark{number} /data/state/dspark_sps.json") for number in (2, 3)]
+    assert "is missing, wanted that of the head. On spark2: copy it from spark1" in found[0].text()
+    raw["spark1"]["folders"]["/data/state"]["tables"] = {}
+    (stale,) = containers.tables(look(raw, config))
+    assert "wanted none, as on the head. On spark3: sudo rm /data/state/dspark_sps.json" in stale.text()
+
+
 def test_a_rank_that_fails_its_healthcheck_is_told_and_no_one_elses(raw: Raw) -> None:
     plan = look(raw).plan
     assert plan
