@@ -59,7 +59,7 @@ class Engine(pulumi.ComponentResource):
         super().__init__("spark-fabric:components:Engine", name, None, opts)
         plan, links = args.plan, args.links
         ranks = [links[node.name] for node in plan.ranks]
-        group = engines(plan)
+        group, engine = engines(plan), plan.settings.engine
         self.gate = on_nodes(
             "gate",
             list(links.values()),
@@ -108,7 +108,7 @@ class Engine(pulumi.ComponentResource):
                 depends_on=[self.halt],
                 replace_with=upstream,
                 # Twice, for the engine that is brought back where this one does not get ready.
-                custom_timeouts=timeouts(2 * plan.settings.engine.ready_timeout + LONGEST_S),
+                custom_timeouts=timeouts(2 * engine.ready_timeout + engine.smoke.timeout + LONGEST_S),
             ),
         )
         self.register_outputs({})

@@ -32,7 +32,10 @@ class Smoke(_Model):
         "`--enable-cache-report`, which the launcher's profiles have.",
     )
     timeout: Annotated[scalars.Whole, Field(ge=10, le=600)] = Field(
-        120, description="How long all of it may take.", json_schema_extra={"unit": "s"}
+        300,
+        description="How long all of it may take. The launcher's images warm up at that time, and their first requests "
+        "compile.",
+        json_schema_extra={"unit": "s"},
     )
 
     @property

@@ -285,7 +285,7 @@ def test_what_an_engine_has_to_answer_is_told_for_the_head_alone(register: Regis
     plain = {"models": True, "arithmetic": True}
     model = "deepseek-v4.1-flash"
     assert told == [
-        [{"checks": plain, "model": model, "timeout": 120}, None, None, None],
+        [{"checks": plain, "model": model, "timeout": 300}, None, None, None],
         [{"checks": {**plain, "thinking": True, "streams": 4}, "model": model, "timeout": 60}, None, None, None],
         [None] * 4,
     ]
