@@ -164,7 +164,8 @@ def test_an_engine_that_fails_says_why_first_and_at_once_then_the_lines_of_all(
     run.says(reason, *more.split("..."), *lines)
     assert run.out.index(reason) < run.out.index(lines[0])
     run.says(f"The engine that served last is kept on the nodes (start {group.start})")
-    assert run.seconds < QUICK_S
+    waited = [int(seconds) for seconds in re.findall(r"spark1: (\d+) s, health", run.out)]
+    assert max(waited, default=0) < QUICK_S
 
 
 def test_the_engine_that_served_last_is_brought_back_by_hand_and_the_preview_tells(group: Group) -> None:

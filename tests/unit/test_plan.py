@@ -170,6 +170,9 @@ def test_a_container_needs_no_privilege() -> None:
         "labels": {"spark-fabric.stack": "spark-fabric/test/default", "spark-fabric.rank": "2"},
         "network_mode": "host",
         "ipc_mode": "host",
+        "stop_timeout": 30,
+        "log": ["json-file", {"max-file": "5", "max-size": "102400k"}],
+        "healthcheck": None,
         "restart": "no",
     }
 
@@ -220,9 +223,11 @@ ENGINE_ONLY = [
     {"engine.privileged": "on"},
     {"engine.volumes": ["/a:/b"]},
     {"engine.name": "other"},
+    {"engine.stopGrace": 60},
+    {"engine.log.maxFiles": 2},
 ]
 NEITHER = [
-    {"engine.stopGrace": 60},
+    {"engine.smoke.thinking": "on"},
     {"engine.readyTimeout": 60},
     {"ssh.identity": "other"},
     {"ssh.port": 2222},
