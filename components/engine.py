@@ -6,11 +6,7 @@ resource here names each upstream that takes it along.
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +15,19 @@ import pulumi_docker as docker
 from pulumi_command import local
 
 from components.config import as_kept
+from components.leftover import clear_leftover
 from components.remote import LONGEST_S, ON_NODE, Owner, on_nodes, timeouts
+from components.share import ShareArgs, share_weights
 from fleet.awaited import awaited, engines
 from fleet.container import ContainerPlan
 from fleet.drift import Group
-from fleet.on_node import ROOT, Link, as_json, ssh_config
+from fleet.on_node import ROOT, Link, ssh_config
 from fleet.plan import NodePlan, Plan
 from fleet.scalars import Gpus
 
 HEALTH = "exec python3 -IS fleet/health.py"
 # Accepted as updates by the provider, but never sent to the daemon: only a replacement takes effect.
 REPLACE_ON = ["healthcheck", "init", "tmpfs", "rm", "cpuPeriod", "cpuQuota"]
-HOOK_LIMIT_S = 120
 MIB = 1 << 20
 
 
@@ -60,6 +57,8 @@ class Engine(pulumi.ComponentResource):
         plan, links = args.plan, args.links
         ranks = [links[node.name] for node in plan.ranks]
         group, engine = engines(plan), plan.settings.engine
+        providers = {link.name: self._daemon(plan.stack.stack, link) for link in links.values()}
+        ready = share_weights(ShareArgs(plan, links, args.owner, providers, args.after), self)
         self.gate = on_nodes(
             "gate",
             list(links.values()),
@@ -72,13 +71,12 @@ class Engine(pulumi.ComponentResource):
             restart=args.group.broken or "",
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=list(args.after),
+                depends_on=ready,
                 replacement_trigger=plan.group,
                 replace_with=[args.standstill],
             ),
         )
         upstream: list[pulumi.Resource] = [args.standstill, self.gate]
-        providers = {link.name: self._daemon(plan.stack.stack, link) for link in links.values()}
         self.containers: list[docker.Container] = []
         for node in reversed(plan.ranks):  # the head last: it serves only when all workers are there
             after = [self.gate, *(self.containers if node.rank == 0 else [])]
@@ -135,7 +133,8 @@ class Engine(pulumi.ComponentResource):
         plan = node.container
         assert plan is not None  # of a node with a rank
         labels = {**plan.labels, "spark-fabric.group": args.plan.group, "spark-fabric.start": args.group.start}
-        clear = clear_leftover(args.links[node.name], args.owner, plan.name)
+        left = {"name": plan.name, "grace": 1}
+        clear = clear_leftover(args.links[node.name], args.owner, "engines:remove", left)
         return docker.Container(
             f"{node.name}-engine",
             name=plan.name,
@@ -196,27 +195,3 @@ def _gpus(plan: ContainerPlan) -> dict[str, Any]:
         request = docker.ContainerDeviceRequestArgs(driver="cdi", device_ids=["nvidia.com/gpu=all"])
         return {"device_requests": [request]}
     return {}
-
-
-def clear_leftover(link: Link, owner: Owner, container: str) -> Callable[[pulumi.ResourceHookArgs], Any]:
-    """A hook for just before one container is created: a killed run may have left one that the state does not know.
-
-    It waits in a thread of its own: Pulumi's one event loop serves the hooks of all nodes, and registers resources.
-    """
-
-    async def hook(_: pulumi.ResourceHookArgs) -> None:
-        owner_json = await owner.as_json().future()
-        done = await asyncio.to_thread(
-            subprocess.run,
-            ["python3", "-IS", str(ROOT / "fleet" / "on_node.py"), "engines:remove"],
-            input=json.dumps({link.name: {"name": container, "grace": 1}}),
-            env=os.environ | {"FLEET_LINKS": as_json([link]), "FLEET_OWNER": str(owner_json), "FLEET_STAGE": "engines"},
-            capture_output=True,
-            text=True,
-            timeout=HOOK_LIMIT_S,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{link.name}: a leftover container cannot be removed: {done.stderr.strip()[-1000:]}")
-
-    return hook

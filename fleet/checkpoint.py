@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.known import WEIGHTS
 from fleet.look import Observed, Planned
+from fleet.plan import NodePlan
 from fleet.problems import Problem
 from fleet.weights import Weights, parse
 from node.weights import CONFIG, INDEX
@@ -27,9 +28,7 @@ INSIDE = (
 
 def folder(look: Planned) -> Iterator[Problem]:
     """Folders that are not there, that could not be looked at, or that nobody looks into."""
-    if look.settings.engine.weights is None:
-        return
-    for node, observed in look.ranks:
+    for node, observed in _having(look):
         found = _seen(observed)
         if found is None:
             said = [line for line in observed.get("errors") or () if line.startswith("weights: ")]
@@ -136,12 +135,16 @@ def revision(look: Planned) -> Iterator[Problem]:
 
 def _there(look: Planned) -> Iterator[tuple[str, Weights]]:
     """The ranks' folders that could be looked into."""
-    if look.settings.engine.weights is None:
-        return
-    for node, observed in look.ranks:
+    for node, observed in _having(look):
         found = _seen(observed)
         if found and found.there:
             yield node.name, found
+
+
+def _having(look: Planned) -> Iterator[tuple[NodePlan, Observed]]:
+    """The ranks whose nodes have the weights: all, or the head that shares them, or none where nobody named any."""
+    having = {node.name for node in look.settings.ranks if look.settings.weights_on(node)}
+    return ((node, observed) for node, observed in look.ranks if node.name in having)
 
 
 def looked_into(observed: Observed) -> bool:

@@ -14,6 +14,7 @@ from fleet.library import Library
 from fleet.topology import PCI_DOMAIN, Socket
 from fleet.weights import Weights
 from node import markers
+from node.nfs import MADE, SHARED
 
 SCHEMA = 1
 
@@ -82,6 +83,9 @@ class Facts:
     stages: Mapping[str, Stage] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, Library] = field(default_factory=dict)  # by path: ours, and those that were asked for
+    volumes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of docker's, those that were asked for
+    shared: Mapping[str, str] = field(default_factory=dict)  # running servers of weights, by name, and since when
+    time: float = 0.0  # the node's clock
     weights: Weights | None = None  # None where nobody asked for them, or they could not be looked at
     has_mesh: bool = False  # files of a mesh of ours are there, whatever the journal says
     silent: frozenset[str] = frozenset()  # paths of libraries on a file system that does not answer
@@ -164,6 +168,13 @@ def parse(raw: Mapping[str, Any]) -> Facts:
         libraries={
             path: library.parse(path, file) for path, file in ((raw.get("nccl") or {}).get("files") or {}).items()
         },
+        volumes={name: one for name, one in ((raw.get("nfs") or {}).get("volumes") or {}).items() if one},
+        shared={
+            one["name"]: one["labels"].get(MADE, "")
+            for one in (raw.get("docker") or {}).get("containers") or []
+            if SHARED in one["labels"] and one["state"] == "running"
+        },
+        time=float(raw.get("time") or 0),
         weights=weights.parse(raw["weights"]) if raw.get("weights") else None,
         has_mesh=bool(markers.ours(dict(raw))),
         silent=frozenset((raw.get("nccl") or {}).get("silent") or ()),

@@ -48,6 +48,7 @@ ENDED_BY_TIMEOUT = (124, 137)  # of timeout(1): it ended the program, or had to 
 LIMITS_S = {
     "observe": 10,
     "verify": 60,
+    "reach": 60,
     "mesh-verify": 120,  # two writes that wait for their listeners, each in a container
     "cabling": 15,
     "status": 15,

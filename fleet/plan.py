@@ -15,6 +15,7 @@ from fleet.mesh.plan import MeshPlan
 from fleet.ports import Device
 from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
+from fleet.share import Share
 from fleet.stack import StackName
 from fleet.topology import Socket, Topology
 from node.digest import digest
@@ -70,6 +71,7 @@ class Plan:
     standstill: str
     group: str
     mesh: MeshPlan | None = None
+    share: Share | None = None
     warnings: tuple[Problem, ...] = field(default=())
     notes: tuple[Problem, ...] = field(default=())
 

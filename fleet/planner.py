@@ -26,6 +26,7 @@ from fleet.ports import Device
 from fleet.problems import Problem, config_path
 from fleet.profiles import Profile
 from fleet.settings import Settings
+from fleet.share import Sharing
 from fleet.stack import StackName
 from fleet.told import known
 from fleet.topology import PLANES, Cabling, End, Kind, Socket, Topology
@@ -104,6 +105,8 @@ class _Planner:
         self.fabric = Fabric(settings, stack, self.topology, self.planes, self.devices)
         self.gids = {node.name: self._gid(node) for node in self.ranks}
         self.libraries = Libraries(settings, library, self.facts)
+        label = stack.label(settings.fleet.id)
+        self.share = Sharing(settings, self.facts, label, self.topology, self.planes).plan()
 
     def _ring(self) -> Ring | None:
         """The ring that the mesh runs over; None where it is off, or impossible."""
@@ -173,6 +176,7 @@ class _Planner:
         desired = {node.name: dict(_felt(node.stages)) for node in ranks}
         containers = [node.container.arguments() for node in ranks if node.container]
         management = {node.name: node.management for node in ranks}
+        shared = {"share": self.share.arguments()} if self.share else {}
         remarks = list(self._remarks(ranks[0]))
         return Plan(
             settings=self.settings,
@@ -180,9 +184,12 @@ class _Planner:
             topology=self.topology,
             planes=self.planes,
             nodes=nodes,
-            standstill=digest({"ranks": table, "desired": {name: bare(stages) for name, stages in desired.items()}}),
+            standstill=digest(
+                {"ranks": table, "desired": {name: bare(stages) for name, stages in desired.items()}, **shared}
+            ),
             group=digest({"ranks": table, "containers": containers}),
             mesh=self.mesh,
+            share=self.share,
             warnings=(
                 *self.libraries.warnings(self.ranks),
                 *cautions.warnings(self.settings, management),

@@ -28,8 +28,8 @@ class Question:
     """What the nodes behind `links` are asked for beside what they always tell.
 
     `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies, `weights` the
-    folders with the engine's weights; `folders` are those that the engine gets, on all nodes. `mesh` asks for that of a
-    node too where there is nothing of one yet.
+    folders with the engine's weights, `nfs` what is to be known of sharing them; `folders` are those that the engine
+    gets, on all nodes. `mesh` asks for that of a node too where there is nothing of one yet.
     """
 
     stack: StackName
@@ -39,6 +39,7 @@ class Question:
     folders: Sequence[str] = ()
     weights: Mapping[str, str] = field(default_factory=dict)
     mesh: bool = False
+    nfs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
@@ -55,6 +56,7 @@ def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
                 "folders": list(question.folders),
                 "mesh": question.mesh,
                 **({"weights": question.weights[link.name]} if link.name in question.weights else {}),
+                **({"nfs": question.nfs[link.name]} if link.name in question.nfs else {}),
             },
         }
         for link in links

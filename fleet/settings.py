@@ -5,6 +5,7 @@ Each part is in a file of its own, with its keys, defaults, meanings and own rul
 """
 
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 
 from pydantic import Field
 from pydantic.alias_generators import to_camel
@@ -27,6 +28,7 @@ from fleet.proof_settings import Proof
 from fleet.scalars import LibraryMode
 from fleet.told import known
 from fleet.topology import FIRST_HOST, RING_MINIMUM, SWITCHED_MINIMUM, Kind
+from fleet.weights_settings import Nfs
 
 
 class Fleet(_Model):
@@ -89,15 +91,33 @@ class Settings(_Model):
         """Where the operator says that the library lies on a node; None where none does, or a local one is sent."""
         return node.nccl.on_node or self.nccl.library.on_node
 
+    @property
+    def nfs(self) -> Nfs | None:
+        """How workers get the weights over the network; None where every node has its own, or none are named."""
+        return self.engine.weights.nfs if self.engine.weights else None
+
     def weights_on(self, node: Node) -> str | None:
-        """Where the weights lie on a node; None where the settings name no place for them."""
-        return (node.weights.path or self.engine.weights.path) if self.engine.weights else None
+        """Where the weights lie on a node; None where the settings name no place for them on it."""
+        if self.engine.weights is None or (self.nfs and node.name != self.ranks[0].name):
+            return None
+        return node.weights.path or self.engine.weights.path
+
+    def weights_server(self, node: Node) -> IPv4Address | None:
+        """Where a node reaches the server of the weights; None on the head, and where none is shared.
+
+        By default that is the management network, on a ring too: what the head has no cable to would be passed on by
+        the kernel of another node.
+        """
+        if self.nfs is None or node.name == self.ranks[0].name:
+            return None
+        return node.weights.server or self.nfs.server or self.ranks[0].address
 
     def volumes_on(self, node: Node) -> tuple[Volume, ...]:
         """What the operator gives the engine on a node: the volumes, and the weights read-only."""
         if self.engine.weights is None:
             return tuple(self.engine.volumes)
-        weights = {"source": self.weights_on(node), "target": self.engine.weights.mount, "readOnly": True}
+        source = self.weights_on(node) or (self.nfs.volume if self.nfs else None)
+        weights = {"source": source, "target": self.engine.weights.mount, "readOnly": True}
         return (*self.engine.volumes, Volume.model_validate(weights))
 
     def rules(self) -> Iterator[Broken]:
@@ -285,12 +305,21 @@ class Settings(_Model):
         return Broken("nccl-unused", loc, f"is set, and {why}", "it with nccl.library.onNode", "Remove it.", also)
 
     def _weights(self) -> Iterator[Broken]:
-        """No node says where weights lie that nobody asked for."""
+        """No node says of weights what nobody asked for."""
+        head = self.ranks[0] if self.ranks else None
         for index, node in enumerate(self.nodes):
+            loc: Loc = ("nodes", index, "weights")
             if node.weights.path and self.engine.weights is None:
-                loc: Loc = ("nodes", index, "weights", "path")
                 seen, wanted = "is set without engine.weights", "it beside engine.weights.path"
-                yield Broken("weights-unused", loc, seen, wanted, "Set that, or remove it.", (("engine",),))
+                yield Broken("weights-unused", (*loc, "path"), seen, wanted, "Set that, or remove it.", (("engine",),))
+            elif node.weights.path and self.nfs and node.active and node is not head:
+                seen, wanted = "is set on a worker beside engine.weights.nfs", "one place"
+                hint = "Workers get the head's folder: remove it, or engine.weights.nfs."
+                yield Broken("weights-unused", (*loc, "path"), seen, wanted, hint, (("engine",), ("nodes",)))
+            if node.weights.server and (self.nfs is None or node is head):
+                seen = "is set on the head" if self.nfs else "is set without engine.weights.nfs"
+                wanted, hint = "it on a worker that reaches a server", "Remove it."
+                yield Broken("weights-unused", (*loc, "server"), seen, wanted, hint, (("engine",), ("nodes",)))
 
     def _apart(self) -> Iterator[Broken]:
         """No management address lies in a fabric pool."""

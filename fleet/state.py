@@ -13,7 +13,7 @@ from node.journal import HOME
 from node.mesh import STAGES as MESH
 from node.sent import files
 
-COMMAND = "command:local:Command"
+COMMAND, CONTAINER, VOLUME = "command:local:Command", "docker:index/container:Container", "docker:index/volume:Volume"
 # What the resources of a node are: their type, and what follows the node's name in theirs. Without the type, the
 # component of a node called spark-undo could not be told from the undo of spark.
 OF_NODE = frozenset(
@@ -21,7 +21,9 @@ OF_NODE = frozenset(
         ("spark-fabric:components:Node", ""),
         ("spark-fabric:components:FabricPlanes", "-fabric"),
         ("pulumi:providers:docker", "-docker"),
-        ("docker:index/container:Container", "-engine"),
+        (CONTAINER, "-engine"),
+        (CONTAINER, "-exporter"),
+        (VOLUME, "-weights"),
         *((COMMAND, f"-{stage}") for stage in ("image", "undo", "node", "plane0", "plane1", "relay", "nccl", *MESH)),
     }
 )
@@ -97,7 +99,9 @@ def left_on(exported: dict[str, Any], node: str) -> list[str]:
             continue
         inputs = resource.get("inputs") or {}
         kind, of = resource["urn"].split("::")[-2].rsplit("$", 1)[-1], _name(resource["urn"]).removeprefix(node)
-        if kind == "docker:index/container:Container":
+        if kind == VOLUME:
+            lines.append(f"docker volume {inputs.get('name')}")
+        elif kind == CONTAINER:
             lines.append(f"container {inputs.get('name')} (stopped, if the node was off)")
         elif kind == COMMAND and of in LEFT:
             desired = json.loads(inputs.get("stdin") or "{}").get(node) or {}

@@ -20,6 +20,7 @@ from fleet.image import ImageError, archive_id
 from fleet.library import Choice, read
 from fleet.look import Look, with_plan
 from fleet.mesh.marker import MarkerError, size_of
+from fleet.node_settings import Node
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
 from fleet.plan import Plan, PlanError
@@ -159,7 +160,8 @@ def look(
     named = {node.name: path for node in settings.ranks if (path := settings.library_on(node))}
     folders = sorted({volume.source for volume in settings.engine.volumes if volume.source.startswith("/")})
     weights = {node.name: path for node in settings.ranks if (path := settings.weights_on(node))}
-    question = Question(stack, settings.fleet.id, links, named, folders, weights, settings.mesh.enabled)
+    shared = {node.name: wanted for node in settings.ranks if (wanted := _of_nfs(settings, node))}
+    question = Question(stack, settings.fleet.id, links, named, folders, weights, settings.mesh.enabled, shared)
     seen = at_rest(lambda: probe(question)) if changing else probe(question)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
     asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive)
@@ -194,6 +196,17 @@ def look(
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
     survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored)
     return survey, list(judged.problems)
+
+
+def _of_nfs(settings: Settings, node: Node) -> dict[str, Any]:
+    """What a rank's node is asked about docker volumes and, where weights are shared, about that."""
+    volumes = [volume.source for volume in settings.engine.volumes if not volume.source.startswith("/")]
+    nfs, server = settings.nfs, settings.weights_server(node)
+    if nfs is None:
+        return {"volumes": volumes} if volumes else {}
+    if server is None:
+        return {"volumes": volumes, "reuse": nfs.reuse}
+    return {"volumes": [nfs.volume, *volumes], "server": None if nfs.image else str(server)}
 
 
 def _judged(

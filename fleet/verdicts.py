@@ -39,6 +39,7 @@ class About(StrEnum):
     ENGRAM = "a folder for the packed engram"
     WEIGHTS = "engine.weights"
     REVISION = "engine.weights.revision"
+    NFS = "engine.weights.nfs"
     GID = "engine.gidIndex"
     PROFILE = "NCCL's variables by profile"
     LAUNCHER = "a profile of the launcher"
@@ -325,6 +326,7 @@ CHECKS: tuple[Row, ...] = (
     _problem("volume-read-only", "the engine can write to folders that are not for reading only", About.VOLUMES),
     _problem("volume-owner", "folders have the owner and mode that the settings say", About.VOLUMES),
     _problem("spec-tables", "all ranks have the head's speculation tables", About.VOLUMES),
+    _problem("volume-network", "the docker volumes that the engine gets are on the node's own disk", About.VOLUMES),
     _warning("engram-missing", "the packed engram is there", About.ENGRAM),
     _start("engram-space", "there is room to pack the engram", About.ENGRAM),
     # The weights
@@ -340,6 +342,15 @@ CHECKS: tuple[Row, ...] = (
     _problem("weights-differ", "config and index are the same everywhere", About.WEIGHTS),
     _problem("weights-sizes", "the shards are the same everywhere, by name and size", About.WEIGHTS),
     _problem("weights-revision", "the checkpoint is of the revision that the settings name", About.REVISION),
+    # Weights over the network
+    _refused("nfs-client", "each worker's kernel mounts NFS", About.NFS),
+    _refused("nfs-kernel", "the head's kernel serves NFS", About.NFS),
+    _refused("nfs-image", "the image of the server is there", About.NFS),
+    _refused("nfs-name", "the name of the server's container is free", About.NFS),
+    _refused("nfs-reuse", "the container that serves already runs", About.NFS),
+    _problem("nfs-reach", "each worker reaches a server that is there already", About.NFS),
+    _problem("nfs-acl", "a server that is there already lets each worker in", About.NFS),
+    _refused("nfs-volume", "the volume's name is free, or that of just such a volume", About.NFS),
     # NCCL's library
     _refused("overlay-target", "the image has the file to lie over", About.LIBRARY),
     _refused("library-absent", "the library is there", About.LIBRARY),

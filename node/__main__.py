@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 LOOKS = ("counters", "load", "loaded", "smoke", "by-hand", "bandwidth")
 VERBS = (
-    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify"),
+    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "reach", "unshare"),
     *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
     *LOOKS,
 )
@@ -68,6 +68,7 @@ def act(system: System, verb: str, request: Request) -> Json:
             named=asked.get("libraries") or (),
             folders=asked.get("folders") or (),
             weights=asked.get("weights"),
+            nfs=asked.get("nfs"),
             with_mesh=asked.get("mesh") or False,
         )
     # Compiling these costs more time than `observe` takes.
@@ -79,6 +80,10 @@ def act(system: System, verb: str, request: Request) -> Json:
         from .verify import verify  # noqa: PLC0415
 
         return verify(system, request.node or "this node", request.desired)
+    if verb == "reach":
+        from .nfs import reach  # noqa: PLC0415
+
+        return reach(system, request.node or "this node", request.desired)
     if verb == "wants":
         from .sent import wants  # noqa: PLC0415
 

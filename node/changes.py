@@ -48,6 +48,8 @@ def _change(system: System, verb: str, request: Request) -> Json:
             _revert(run)
         elif verb == "retry":
             _retry(run)
+        elif verb == "unshare":
+            _unshare(run)
         else:
             engines(run)
         return {"changed": report.changed, "notes": report.notes, "generation": run.journal.generation}
@@ -80,6 +82,12 @@ def _revert(run: Run) -> None:
     for name in reversed(RESTING.get(run.request.stage, ())):
         revert(run, name)
     revert(run, run.request.stage)
+
+
+def _unshare(run: Run) -> None:
+    from .nfs import unshare  # noqa: PLC0415 - few need it, and compiling it costs time
+
+    unshare(run.system, run.request.owner.label(), str(run.request.desired.get("action")), run.report)
 
 
 def _retry(run: Run) -> None:

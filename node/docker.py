@@ -118,6 +118,12 @@ class Docker:
         if status >= BAD_REQUEST and status != NOT_FOUND and not busy:
             raise Failure(FAILED, f"docker cannot remove {container[:12]}: {body[:200].decode(errors='replace')}")
 
+    def remove_volume(self, name: str) -> None:
+        """Remove a volume. Raises `Failure` where it stays, as one does that a container has."""
+        status, body = self.call("DELETE", f"/volumes/{name}", 60)
+        if status >= BAD_REQUEST and status != NOT_FOUND:
+            raise Failure(FAILED, f"docker cannot remove volume {name}: {body[:200].decode(errors='replace')}")
+
 
 def connect(system: System) -> Docker:
     """The daemon of this machine."""

@@ -29,14 +29,15 @@ def observe(
     folders: Iterable[str] = (),
     *,
     weights: str | None = None,
+    nfs: Json | None = None,
     with_mesh: bool | str = False,
 ) -> Json:
     """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors".
 
     `named` are paths of NCCL libraries of the operator's, `folders` those of other things that the engine gets,
-    `weights` the folder with its weights. All of it has the part "weights" only where that is named, and the mesh only
-    where it is wanted (`with_mesh`; "full" for what is left out where all is as the journal has it), or where something
-    of one is on the node.
+    `weights` the folder with its weights, `nfs` what is to be known of sharing them. All of it has these two parts only
+    where they are asked for, and the mesh only where it is wanted (`with_mesh`; "full" for what is left out where all
+    is as the journal has it), or where something of one is on the node.
     """
     sides = mesh.EVERYTHING if with_mesh == "full" else mesh.PREVIEW
     if parts is not None:
@@ -61,11 +62,17 @@ def observe(
         "platform": lambda: platform.observe(system),
         "folders": lambda: {"folders": platform.folders(system, folders)},
         "weights": lambda: {"weights": _weights(system, weights)},
+        "nfs": lambda: {"nfs": _nfs(system, nfs)},
         "mesh": lambda: {"mesh": mesh.observe(system, _stages(system, asking), sides)},
     }
     if parts is None:
         has_mesh = bool(with_mesh) or mesh.present(system, _stages(system, asking))
-        unwanted = {"nm-devices", *([] if has_mesh else ["mesh"]), *([] if weights else ["weights"])}
+        unwanted = {
+            "nm-devices",
+            *([] if has_mesh else ["mesh"]),
+            *([] if weights else ["weights"]),
+            *([] if nfs else ["nfs"]),
+        }
         wanted = [name for name in makers if name not in unwanted]
     else:
         wanted = [name for name in makers if name in parts or (name == "mesh" and sides)]
@@ -123,6 +130,14 @@ def _weights(system: System, path: str | None) -> Json | None:
     from .weights import observe as look  # noqa: PLC0415 - few ask, and compiling it costs time
 
     return look(system, path)
+
+
+def _nfs(system: System, asked: Json | None) -> Json | None:
+    if asked is None:
+        return None
+    from .nfs import observe as look  # noqa: PLC0415
+
+    return look(system, asked)
 
 
 def _has(system: System, name: str) -> bool:

@@ -274,6 +274,14 @@ class System:
             raise
         return found
 
+    def reach(self, address: str, port: int, timeout: float) -> str:
+        """Why nothing takes a TCP connection there, "" where something does."""
+        try:
+            socket.create_connection((address, port), timeout).close()
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
     def run(self, argv: list[str], timeout: float = 10.0) -> Result:
         """Run a program that only looks."""
         return runner.run(argv, timeout)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import components.engine
+import components.leftover
 import fleet.on_node
 from components.cluster import Cluster, ClusterArgs
 from fleet.drift import Drift, Group
@@ -37,10 +38,11 @@ def planned(
     machines: dict[str, str] | None = None,
     library: Choice | None = None,
     weights: dict[str, dict[str, Any]] | None = None,
+    seen: dict[str, dict[str, Any]] | None = None,
 ) -> Plan:
     """The plan for fresh nodes; `machines` gives some of them another machine id, `weights` what is in that folder.
 
-    `library` is a local one.
+    `library` is a local one, `seen` by node what else is there.
     """
     settings = load(config)
     facts = {}
@@ -48,7 +50,7 @@ def planned(
         raw = observed.fresh(int(node.name.removeprefix("spark")), str(node.address))
         raw["machine_id"] = (machines or {}).get(node.name, raw["machine_id"])
         raw["weights"] = (weights or {}).get(node.name)
-        facts[node.name] = parse(raw)
+        facts[node.name] = parse(raw | (seen or {}).get(node.name, {}))
     return make(settings, facts, STACK, image_id=image_id, library=library)
 
 
@@ -66,7 +68,7 @@ def _ssh_files_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The generated ssh configurations do not belong into the checkout that is tested."""
     with pytest.MonkeyPatch.context() as patch:
         root = tmp_path_factory.mktemp("checkout")
-        for module in (fleet.on_node, components.engine):
+        for module in (fleet.on_node, components.engine, components.leftover):
             patch.setattr(module, "ROOT", Path(root))
         yield
 

@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from pulumi.runtime import mocks, rpc
 
 COMMAND, CONTAINER, PROVIDER = "command:local:Command", "docker:index/container:Container", "pulumi:providers:docker"
+VOLUME = "docker:index/volume:Volume"
 STACK = "pulumi:pulumi:Stack"
 STATE_ID = "3e9c7f5a"
 
@@ -93,7 +94,7 @@ class Graph:
     @property
     def managed(self) -> list[Resource]:
         """All that a provider creates: no components, no providers."""
-        return self.of(COMMAND) + self.of(CONTAINER)
+        return self.of(COMMAND) + self.of(CONTAINER) + self.of(VOLUME)
 
     def before(self, name: str) -> frozenset[str]:
         """Everything that is done before one resource, near or far."""

@@ -98,6 +98,8 @@ class Machine(System):
         self.env = {"SSH_CONNECTION": "198.18.0.254 40000 198.18.0.11 22"}
         self.hooks: dict[str, Callable[[list[str]], Result | None]] = {}
         self.neighbours: list[dict[str, Any]] = []
+        self.listening: set[tuple[str, int]] = set()  # what takes TCP connections
+        self.reached = 0  # times that one was tried
         self.silent: set[str] = set()  # addresses that answer no ping
         self.nm_running = True
         self.free = 1 << 39  # bytes on every file system
@@ -372,6 +374,8 @@ class Machine(System):
             return 200, json.dumps([self._listed(c) for c in self.containers]).encode()
         if path == "/volumes":
             return 200, json.dumps({"Volumes": self.volumes}).encode()
+        if one := re.fullmatch(r"/volumes/([\w.-]+)", path):
+            return self._volume(method, path, one[1])
         if created := re.fullmatch(r"/containers/create\?name=(\S+)", path):
             return self._create(created[1], json.loads(body))
         found = re.fullmatch(r"/containers/([^/?]+)(/\w+)?(\?.*)?", path)
@@ -379,6 +383,9 @@ class Machine(System):
         if container is None:
             return {"/version": (200, b'{"Version": "20.10"}'), "/images/json": (200, b"[]")}.get(path, (404, b"{}"))
         self.calls.append(["docker", method, path])
+        if found and found[2] == "/archive":
+            files = container.get("files", {}).get((found[3] or "").partition("path=")[2])
+            return (200, files) if files else (404, b"{}")
         if method == "DELETE":
             self.containers.remove(container)
             return 204, b""
@@ -393,7 +400,11 @@ class Machine(System):
             return 200, b"\1\0\0\0" + len(line).to_bytes(4, "big") + line
         told = container.get("told") or {}
         shown = {
-            "State": {"ExitCode": 1, "StartedAt": "2025-01-01T00:00:00Z"},
+            "State": {
+                "ExitCode": 1,
+                "StartedAt": "2025-01-01T00:00:00Z",
+                "Running": container["state"] == "running",
+            },
             "Image": told.get("Image", "sha256:1"),
             "Config": {
                 "Image": "engine:1",
@@ -405,6 +416,18 @@ class Machine(System):
             "Mounts": told.get("Mounts", []),
         }
         return 200, json.dumps(shown).encode()
+
+    def _volume(self, method: str, path: str, name: str) -> tuple[int, bytes]:
+        volume = next((one for one in self.volumes if one["Name"] == name), None)
+        if volume is None:
+            return 404, b"{}"
+        if method == "DELETE":
+            self.calls.append(["docker", method, path])
+            if volume.get("used"):
+                return 409, b'{"message": "volume is in use"}'
+            self.volumes.remove(volume)
+            return 204, b""
+        return 200, json.dumps(volume).encode()
 
     def _create(self, name: str, told: dict[str, Any]) -> tuple[int, bytes]:
         """A container as docker makes it; `told` keeps what `inspect` shows of it."""
@@ -424,6 +447,10 @@ class Machine(System):
             "Names": ["/" + container["name"]],
             "ImageID": "sha256:1",
         }
+
+    def reach(self, address: str, port: int, timeout: float) -> str:  # noqa: ARG002
+        self.reached += 1
+        return "" if (address, port) in self.listening else "Connection refused"
 
     # tools
 
