@@ -17,6 +17,7 @@ from fleet.settings import Settings
 from node import meshunits
 from node.mesh import STAGES as MESH
 from node.netplan import is_nm_stanza, mentions
+from node.nfs import same, told
 
 EXPORTER = "nfs"  # in the name of the launcher's container that serves weights
 Json = Mapping[str, Any]
@@ -53,7 +54,7 @@ def inherited(plan: Plan, observed: Mapping[str, Json], by_hand: Mapping[str, Js
         seen = observed.get(node.name)
         if seen is not None:
             parts += [*_netplan(node, seen), *_mesh(plan.settings, node, seen)]
-            parts += _docker(plan.settings, node, by_hand.get(node.name) or {})
+            parts += _docker(plan, node, by_hand.get(node.name) or {})
     return parts
 
 
@@ -125,9 +126,9 @@ def _mesh(settings: Settings, node: NodePlan, seen: Json) -> Iterator[Part]:
 # Docker.
 
 
-def _docker(settings: Settings, node: NodePlan, by_hand: Json) -> Iterator[Part]:
+def _docker(plan: Plan, node: NodePlan, by_hand: Json) -> Iterator[Part]:
     for container in by_hand.get("containers") or []:
-        yield _container(node, container)
+        yield _container(plan.settings, node, container)
     mounts = {
         mount["target"]: mount
         for container in by_hand.get("containers") or []
@@ -136,29 +137,32 @@ def _docker(settings: Settings, node: NodePlan, by_hand: Json) -> Iterator[Part]
     }
     volumes = by_hand.get("volumes") or {}
     for mount in mounts.values():
-        yield _mount(settings, node, mount, volumes.get(mount["source"]) or {})
+        yield _mount(plan, node, mount, volumes.get(mount["source"]) or {})
     used = {mount["source"] for mount in mounts.values()}
     for name in sorted(volumes.keys() - used):
-        yield _volume(settings, node, name, volumes[name])
+        yield _volume(plan, node, name, volumes[name])
 
 
-def _container(node: NodePlan, container: Json) -> Part:
+def _container(settings: Settings, node: NodePlan, container: Json) -> Part:
     name = f"container {container['name']}"
     if container["state"] not in ("running", "restarting", "paused"):
         return Part(Fate.LEAVE, node.name, name, f"it is {container['state']}")
+    if settings.nfs and settings.nfs.reuse == container["name"] and node.rank == 0:
+        return Part(Fate.ADOPT, node.name, name, "engine.weights.nfs.reuse has it; it serves on, also after destroy")
     if EXPORTER in container["name"]:
         why = "last of all, when no node mounts its weights any more: a mount without its server can hang a node"
         return Part(Fate.STOP, node.name, name, f"{why}. docker stop {container['name']}", open=True)
     return Part(Fate.STOP, node.name, name, f"docker stop {container['name']}, or the launcher's stop.sh", open=True)
 
 
-def _mount(settings: Settings, node: NodePlan, mount: Json, volume: Json) -> Part:
+def _mount(plan: Plan, node: NodePlan, mount: Json, volume: Json) -> Part:
+    settings = plan.settings
     source, target = mount["source"], mount["target"]
     what = f"{source} at {target}"
     if "nccl" in f"{source} {target}".lower():
         return _library(settings, node, source, what)
     if _networked(volume):
-        return _network(node, what)
+        return _network(plan, node, source, what, volume)
     given = node.container.volumes if node.container else ()
     ours = next((one for one in given if one.target == target), None)
     if ours is None:
@@ -168,8 +172,10 @@ def _mount(settings: Settings, node: NodePlan, mount: Json, volume: Json) -> Par
         )
     weights = settings.engine.weights
     key = "engine.weights" if weights and weights.mount == target else "engine.volumes"
-    if ours.source != source:
-        return Part(Fate.LEAVE, node.name, what, f"the engine gets {ours.source} there, by {key}")
+    bound = _bound(volume) or source
+    if ours.source not in (source, bound):
+        take = f". To adopt it: {bound} in nodes[].weights.path" if key == "engine.weights" and not settings.nfs else ""
+        return Part(Fate.LEAVE, node.name, what, f"the engine gets {ours.source} there, by {key}{take}")
     return Part(Fate.ADOPT, node.name, what, f"{key} has it; destroy leaves it")
 
 
@@ -185,18 +191,33 @@ def _library(settings: Settings, node: NodePlan, source: str, what: str) -> Part
     return Part(Fate.LEAVE, node.name, what, f"the engine gets {named}, by nccl.library.onNode")
 
 
-def _volume(settings: Settings, node: NodePlan, name: str, volume: Json) -> Part:
+def _volume(plan: Plan, node: NodePlan, name: str, volume: Json) -> Part:
     what = f"volume {name}"
     if _networked(volume):
-        return _network(node, what)
-    if any(one.source == name for one in settings.engine.volumes):
+        return _network(plan, node, name, what, volume)
+    if any(one.source == name for one in plan.settings.engine.volumes):
         return Part(Fate.ADOPT, node.name, what, "engine.volumes has it; destroy leaves it")
     return Part(Fate.LEAVE, node.name, what, "to adopt it, put its name as a source into engine.volumes")
 
 
-def _network(node: NodePlan, what: str) -> Part:
+def _network(plan: Plan, node: NodePlan, name: str, what: str, volume: Json) -> Part:
+    ours = plan.share.volume(node.name) if plan.share else None
+    if ours and ours.name == name:
+        if same(dict(volume), ours.wanted()):
+            return Part(Fate.ADOPT, node.name, what, "engine.weights.nfs has just such a volume; destroy leaves it")
+        why = f"engine.weights.nfs wants {told(ours.wanted())}, and it is {told(dict(volume))}: docker volume rm {name}"
+        return Part(Fate.STOP, node.name, what, why, open=True)
+    if ours:
+        why = f"the engine gets {ours.name}, by engine.weights.nfs: remove it before its server is stopped"
+        return Part(Fate.STOP, node.name, what, why, open=True)
     why = "it is mounted over the network: put the weights on this node, and remove it before its server is stopped"
     return Part(Fate.STOP, node.name, what, why, open=True)
+
+
+def _bound(volume: Json) -> str | None:
+    """The folder of the node that a volume is, where it is one."""
+    options = volume.get("options") or {}
+    return str(options["device"]) if options.get("type") == "none" and options.get("device") else None
 
 
 def _networked(volume: Json) -> bool:

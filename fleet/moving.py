@@ -21,6 +21,7 @@ from fleet.engine_settings import KEY, NO_KEY, OWNED_ENV
 from fleet.launcher import Setting, Way
 from fleet.launcher_file import LauncherFile, is_secret
 from fleet.loading import load
+from fleet.moving_weights import SHARING, shares, weights
 from fleet.nccl_settings import PIP_LIBRARY
 from fleet.problems import Problem, ProblemsError
 from fleet.profiles import WHOLE, Profile
@@ -35,7 +36,7 @@ NUMBERED = {"WORKER<n>_IP": "WORKER_IPS", "WORKER<n>_HOST": "WORKER_HOSTS"}
 PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 HCA = re.compile(r"=?roce(P2)?p1s0f([01])(:1)?")
 POLL_S = 10
-MODEL, STATE, ENGRAM, CACHE = "/models/DeepSeek-V4.1-Flash", "/state", "/engram", "/root/.cache"
+STATE, ENGRAM, CACHE = "/state", "/engram", "/root/.cache"
 
 
 @dataclass
@@ -72,7 +73,6 @@ class _Mover:
         self._get, self._line = file.get, file.line
         self._out = Moved(carriage_returns=file.script.carriage_returns)
         self._ring = self._get("NCCL_SWITCHLESS_RING_ONLY") == "1"
-        self._local = self._get("NFS_SHARE") == "0"  # every node has the weights
 
     def moved(self) -> Moved:
         out = self._out
@@ -82,7 +82,7 @@ class _Mover:
         nodes = self._nodes()
         fabric = self._fabric()
         nccl = self._library(nodes)
-        engine = self._engine()
+        engine = self._engine(nodes)
         base = {
             "nodes": nodes,
             "ssh": {"user": self._take("WORKER_USER"), "identity": self._identity()},
@@ -171,7 +171,7 @@ class _Mover:
             fabric[f"plane{plane}"] = {"enabled": False}
         return fabric
 
-    def _engine(self) -> dict[str, Any]:
+    def _engine(self, nodes: list[dict[str, Any]]) -> dict[str, Any]:
         engine: dict[str, Any] = {"image": self._take("IMAGE"), "epSize": as_number(self._take("EP_SIZE"))}
         for key, name in (("port", "PORT"), ("distPort", "DIST_PORT"), ("servedModelName", "SERVED_MODEL_NAME")):
             if self._get(name) != launcher.SETTINGS[name].default:
@@ -187,17 +187,13 @@ class _Mover:
             engine["gidIndex"] = as_number(self._get("NCCL_IB_GID_INDEX"))
         if not self._has_key():
             engine["allowAnonymous"] = True
+        if section := weights(self._file, nodes, self._take, self._left):
+            engine["weights"] = section
         engine["volumes"] = list(self._volumes())
         return engine
 
     def _volumes(self) -> Iterator[str]:
-        """The folders of the launcher's containers, with the head's source for all nodes."""
-        model = self._take("MODEL_DIR")
-        yield from self._volume("MODEL_DIR", model, f"{MODEL}:ro")
-        if self._local:
-            self._left("NFS_VOLUME", f"Where workers have their weights; here it is {model} on every node.")
-        else:
-            self._left("NFS_SHARE", launcher.SETTINGS["NFS_SHARE"].why)
+        """The other folders of the launcher's containers, with the head's source for all nodes."""
         yield from self._volume("STATE_DIR", f"{self._get('WORKER_DIR')}/state", STATE)
         yield from self._volume("ENGRAM_DIR", self._get("WORKER_ENGRAM_DIR"), ENGRAM)
         yield f"{self._file.home}/.cache:{CACHE}"
@@ -325,16 +321,16 @@ class _Mover:
 
     def _fate(self, known: Setting, text: str) -> tuple[str, bool] | None:
         """Why a setting is left, and whether it is not needed; None where it is not left or was told already."""
-        way, of_nfs = known.way, known.why == launcher.SETTINGS["NFS_SHARE"].why
+        way = known.way
         if known.name in SWITCHES and text not in ("", "0", "1"):
             return "It is 0 or 1; the launcher refuses anything else.", False
         if known.name in NUMBERED and self._get(NUMBERED[known.name]):
             return f"{NUMBERED[known.name]} goes before it.", True
         if way is Way.INSIDE:
             return "The launcher takes it in EXTRA_CONTAINER_ENV only. For the engine set it in engine.env.", False
-        if of_nfs and self._local:
-            return None if known.name == "NFS_VOLUME" else ("Every node has the weights already.", True)
-        if way is Way.HAND and text and not known.to and known.name != "NFS_SHARE":
+        if known.name in SHARING and not shares(self._file):
+            return None if known.name in ("NFS_SHARE", "NFS_VOLUME") else ("Every node has the weights already.", True)
+        if way is Way.HAND and text and known.name != "API_KEY":
             return known.why, False
         if way is Way.RING and not self._ring:
             return "The launcher tells it on a ring only.", True

@@ -51,6 +51,12 @@ def resolved(config: dict[str, Any], rank: int) -> dict[str, str]:
     return {name: flag.value for name, flag in settled(there).containers[rank].env.items()}
 
 
+def written(found: Moved) -> dict[str, Any]:
+    """What the stack file says, read back."""
+    config = yaml.safe_load(command.stack_file(found, ".env.tp4"))["config"]
+    return {key.removeprefix("spark-fabric:"): value for key, value in config.items()}
+
+
 def as_file(fabric: Fabric, profile: Profile) -> str:
     """A file that says what the launcher's lists for this fabric and image say."""
     env = {name: value for one in lists_for(fabric, profile) for name, value in one.items()}
@@ -69,10 +75,11 @@ def test_every_rank_is_told_what_the_launcher_told_it(fabric: Fabric, profile: P
     wanted = listed(fabric, rank, profile)
     wanted.pop("API_KEY", None)  # the launcher gives workers one too, and if it is empty
     assert found.problems == ()
-    assert found.config["engine"]["profile"] == profile.value
+    config = written(found)
+    assert config["engine"]["profile"] == profile.value
     if fabric[2]:  # what the operator adds by hand
-        found.config["mesh"] = {"enabled": True, "marker": MARKER}
-    assert resolved(found.config, rank) == wanted
+        config["mesh"] = {"enabled": True, "marker": MARKER}
+    assert resolved(config, rank) == wanted
 
 
 @pytest.mark.parametrize(("fabric", "profile"), WHOLE, ids=str)
@@ -198,12 +205,49 @@ def test_folders_that_differ_on_workers_are_told() -> None:
     assert why(same, "ENGRAM_DIR") == why(same, "STATE_DIR") == []
 
 
-def test_weights_are_asked_for_on_every_node() -> None:
-    assert "NFS is not in this program" in why(moved(RING), "NFS_SHARE")[0]
+def test_weights_of_every_node_are_its_own_folder() -> None:
     local = moved(f"{RING}NFS_SHARE=0\nNFS_VOLUME=w\nMODEL_DIR=/w\nNFS_OPTS=ro\n")
-    assert "/w:/models/DeepSeek-V4.1-Flash:ro" in local.config["engine"]["volumes"]
-    assert "here it is /w on every node" in why(local, "NFS_VOLUME")[0]
+    assert local.problems == ()
+    assert local.config["engine"]["weights"] == {"path": "/w"}
+    assert not [one for one in local.config["engine"]["volumes"] if "/models/" in one]
+    assert "in a docker volume, w; here it is /w on every node" in why(local, "NFS_VOLUME")[0]
     assert [one.why for one in local.needless if one.name == "NFS_OPTS"] == ["Every node has the weights already."]
+
+
+def test_weights_that_the_head_shares_are_shared_by_it() -> None:
+    found = moved(RING)
+    path = "/home/nvidia/NewModels/DeepSeek-V4.1-Flash"
+    assert found.problems == ()
+    assert engine(RING)["weights"] == {"path": path, "nfs": {"image": "dsv41-nfs:local"}}
+    assert {"MODEL_DIR": path, "NFS_IMAGE": "dsv41-nfs:local"}.items() <= found.assumed.items()
+    chosen = engine(f"{RING}MODEL_DIR=/w\nNFS_IMAGE=x:1\nNFS_OPTS=ro,sync\nNFS_OPTS_CLIENT=nfsvers=4.1,ro,soft\n")
+    nfs = {"image": "x:1", "options": "nfsvers=4.1,ro,soft", "exportOptions": "ro,sync"}
+    assert chosen["weights"] == {"path": "/w", "nfs": nfs}
+
+
+def test_the_launchers_own_mount_that_hangs_a_node_is_not_taken() -> None:
+    text = f"{RING}NFS_OPTS_CLIENT=nfsvers=4.2,ro,nconnect=8,rsize=1048576,wsize=1048576,hard,timeo=600\n"
+    assert engine(text)["weights"]["nfs"] == {"image": "dsv41-nfs:local"}
+
+
+@pytest.mark.parametrize(
+    ("text", "common", "own"),
+    [
+        ("NFS_SERVER_IPS=10.0.22.1", "10.0.22.1", {}),
+        ("NFS_SERVER_IPS=192.168.1.11", None, {}),
+        ("NFS_SERVER_IPS='10.0.1.1,10.0.2.1 192.168.1.11'", None, {"spark2": "10.0.1.1", "spark3": "10.0.2.1"}),
+        ("NFS_SERVER_IP=10.0.22.1\nNFS_SERVER_IP_2=10.0.2.1", "10.0.22.1", {"spark3": "10.0.2.1"}),
+        ("NFS_SERVER_IPS='10.0.1.1 10.0.2.1'", None, {}),
+    ],
+)
+def test_the_server_is_where_the_launchers_workers_reach_it(text: str, common: str | None, own: dict[str, str]) -> None:
+    found = moved(f"{RING}{text}\n")
+    assert found.problems == ()
+    assert found.config["engine"]["weights"]["nfs"].get("server") == common
+    assert {one["name"]: one["weights"]["server"] for one in found.config["nodes"] if "weights" in one} == own
+    assert ("2 addresses for 3 workers" in "".join(why(found, "NFS_SERVER_IPS"))) == (
+        text.count("10.0") == 2 and not own
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,6 +266,9 @@ def test_weights_are_asked_for_on_every_node() -> None:
         ("NCCL_MAX_NCHANNELS=$(nproc)", "bash", "It may set NCCL_MAX_NCHANNELS"),
         ('WORKER_HOSTS="a b"', "WORKER_HOSTS", "2 names for 3 workers"),
         ("STATE_DIR=$(pwd)", "STATE_DIR", "add it to engine.volumes, for /state"),
+        ("MODEL_DIR=$(pwd)", "MODEL_DIR", "set engine.weights.path"),
+        ("NFS_REUSE_EXPORT=1", "NFS_REUSE_EXPORT", "A server that is there already"),
+        ("WORKER_FABRIC_IPS=10.0.0.2", "WORKER_FABRIC_IPS", "Here it is the management address"),
     ],
 )
 def test_what_cannot_be_carried_is_told_and_the_rest_can_be_used(text: str, name: str, reason: str) -> None:
@@ -235,10 +282,10 @@ def test_what_cannot_be_carried_is_told_and_the_rest_can_be_used(text: str, name
 @pytest.mark.parametrize("text", [RING, SWITCHED, f"{RING}NFS_SHARE=0\n"], ids=["ring", "switched", "local weights"])
 def test_no_setting_is_lost_without_a_word(text: str) -> None:
     """Any other value than the usual one changes the stack file, or is told."""
-    before = moved(text)
+    before, other = moved(text), "1" if "NFS_SHARE=0" in text else "0"
     known = [*before.todo, *before.needless]
     for name in LISTED:
-        value = {"NFS_SHARE": "1", "NCCL_WORKER_DIR": "/7"}.get(name, "7")
+        value = {"NFS_SHARE": other, "NCCL_WORKER_DIR": "/7"}.get(name, "7")
         found = moved(f"{text}{name}={value}\n")
         told = [one for one in [*found.todo, *found.needless] if one not in known]
         changed = found.config != before.config or found.secrets != before.secrets
@@ -295,9 +342,9 @@ def test_a_file_without_a_key_keeps_the_api_open_and_one_with_a_key_does_not() -
 
 
 def test_the_stack_file_can_be_read_and_says_what_it_is_from(tmp_path: Path) -> None:
-    text = command.stack_file(moved(f"{RING}CONTEXT_LENGTH=65536\n"), ".env.tp4")
-    config = {key.removeprefix("spark-fabric:"): value for key, value in yaml.safe_load(text)["config"].items()}
-    warned = {one.code for one in make(load(config), None, StackName("spark-fabric", "desk")).warnings}
+    found = moved(f"{RING}CONTEXT_LENGTH=65536\n")
+    text = command.stack_file(found, ".env.tp4")
+    warned = {one.code for one in make(load(written(found)), None, StackName("spark-fabric", "desk")).warnings}
     assert warned == {"serial-off"}  # the launcher's own default
     lines = text.splitlines()
     assert ".env.tp4" in lines[0]

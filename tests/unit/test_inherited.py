@@ -146,6 +146,51 @@ def test_a_folder_of_weights_is_adopted_where_the_settings_name_the_same(path: s
     assert why in part.why
 
 
+@pytest.mark.parametrize(
+    ("path", "fate", "why"),
+    [
+        ("/data/model", Fate.ADOPT, "engine.weights has it"),
+        ("/data/none", Fate.LEAVE, "To adopt it: /data/model in nodes[].weights.path"),
+    ],
+)
+def test_a_volume_of_weights_that_is_a_folder_is_known_by_that(path: str, fate: Fate, why: str) -> None:
+    config = changed(ring(), {"engine.weights": {"path": path}})
+    part = docker(config, ("dsv41-local-weights", MODEL, True), volumes={"dsv41-local-weights": BIND})[1]
+    assert part.fate is fate
+    assert why in part.why
+
+
+SHARED = {"path": "/data/model", "nfs": {"image": "dsv41-nfs:local", "volume": "dsv41-weights"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "volume", "fate", "why"),
+    [
+        ("nfsvers=4.2,ro,soft", "dsv41-weights", Fate.ADOPT, "has just such a volume"),
+        ("nfsvers=4.2,ro,hard", "dsv41-weights", Fate.STOP, "wants local with device=:/, o=addr=192.168.1.11,"),
+        ("nfsvers=4.2,ro,soft", "other", Fate.STOP, "the engine gets other, by engine.weights.nfs"),
+    ],
+    ids=["the same", "hard", "another name"],
+)
+def test_a_volume_over_the_network_is_adopted_only_if_it_is_the_one_that_is_wanted(
+    options: str, volume: str, fate: Fate, why: str
+) -> None:
+    raw = observed.fleet(4)
+    nfs = {**SHARED["nfs"], "volume": volume, "options": "nfsvers=4.2,ro,soft"}  # type: ignore[dict-item]
+    config = changed(ring(), {"engine.weights": {**SHARED, "nfs": nfs}})
+    there = {"driver": "local", "options": {"type": "nfs", "o": f"addr=192.168.1.11,{options}", "device": ":/"}}
+    found = inherited(planned(raw, config), raw, {"spark2": {"containers": [], "volumes": {"dsv41-weights": there}}})
+    assert [(one.fate, one.open) for one in found] == [(fate, fate is Fate.STOP)]
+    assert why in found[0].why
+
+
+def test_a_server_that_the_settings_reuse_serves_on() -> None:
+    raw = observed.fleet(4)
+    config = changed(ring(), {"engine.weights": {"path": "/data/model", "nfs": {"reuse": "dsv41-nfs"}}})
+    server = {"name": "dsv41-nfs", "state": "running", "image": "x", "mounts": []}
+    assert only(inherited(planned(raw, config), raw, {"spark1": {"containers": [server]}})).fate is Fate.ADOPT
+
+
 def test_weights_that_the_settings_do_not_name_come_with_what_to_write() -> None:
     part = docker(ring(), ("/data/model", MODEL, False))[1]
     assert part.fate is Fate.LEAVE
