@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import bytecode, library
+from . import bytecode, checkpoint, library
 from .model import PACKAGE, replace
 from .shell import say
 
@@ -28,7 +28,6 @@ SECOND = 10**9
 LIBRARY = "opt/sglang/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
 FLAVOURS = {"sim": "patched", "stock": "stock", "bare": ""}  # tag: kind of library, or none at all
 MODEL = "models/DeepSeek-V4.1-Flash"
-SHARDS = 2
 KEPT = 6  # archives in the cache
 ENTRY = """import sys
 
@@ -154,16 +153,12 @@ def _base(root: Path, stage: Path) -> None:
 
 
 def _engine(stage: Path) -> Layer:
-    """The simulator, where the real image has its boot program, and a model of two tiny shards."""
+    """The simulator, where the real image has its boot program, and a checkpoint."""
     sources = {f"/opt/dsv41/engine/{file.name}": file.read_text() for file in SOURCE.glob("*.py")}
     contents = {path: text.encode() for path, text in sources.items()} | bytecode.compiled(stage, sources)
     files: Layer = {"opt/dsv41/boot.py": ENTRY.encode()}
     files |= {path.lstrip("/"): content for path, content in contents.items()}
-    files[f"{MODEL}/config.json"] = b'{"simulated": true}\n'
-    header = b'{"__metadata__":{"simulated":"true"}}   '
-    for number in range(1, SHARDS + 1):
-        shard = f"{MODEL}/model-{number:05d}-of-{SHARDS:05d}.safetensors"
-        files[shard] = len(header).to_bytes(8, "little") + header
+    files |= {f"{MODEL}/{name}": content for name, content in checkpoint.files().items()}
     return _parents(files)
 
 

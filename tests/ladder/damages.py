@@ -30,6 +30,10 @@ PORT = "/sys/class/infiniband/roceP2p1s0f0/ports/1"
 NO_GID = ":".join(["0000"] * 8)
 
 
+WEIGHTS, SHARD = "/srv/weights", "model-00002-of-00002.safetensors"
+MODEL = "/models/DeepSeek-V4.1-Flash"
+
+
 @dataclass(frozen=True)
 class Told:
     """One line that has to be said: its code, the object on the node, and the begin of what was seen there."""
@@ -283,6 +287,14 @@ REFUSED = (
         (Told("docker", "", "docker does not answer"),),
         undo="systemctl start docker.socket docker",
     ),
+    Damage(
+        "weights shard emptied",
+        "spark3",
+        f"cp {WEIGHTS}/{SHARD} {WEIGHTS}/kept && : >{WEIGHTS}/{SHARD}",
+        "",
+        (Told("weights-empty", WEIGHTS, f"has empty files: {SHARD}"),),
+        undo=f"mv {WEIGHTS}/kept {WEIGHTS}/{SHARD}",
+    ),
 )
 """In the way of any change, until it is taken away."""
 
@@ -409,6 +421,23 @@ ENGINES = (
         (f"rank 3 (spark4): {CONTAINER} was made anew by somebody else", "the ranks are of different groups"),
     ),
 )
+
+BEFOREHAND = (
+    "docker create --name checkpoint spark-engine:sim && "
+    f"docker cp checkpoint:{MODEL} {WEIGHTS} && docker rm checkpoint"
+)
+"""What gives every node weights of its own: those of the image."""
+
+SHARED = "shared"  # a volume's name
+NFS_OPTIONS = "ro,soft"
+SERVES = "systemd-run --quiet --unit serves-2049 python3 -m http.server 2049"
+
+
+def volume(server: str, options: str) -> str:
+    """A command that makes a volume as `engine.weights.nfs` does. Nothing is mounted."""
+    made = f"-d local -o type=nfs -o o=addr={server},{options} -o device=:/"
+    return f"docker volume create {made} {SHARED}"
+
 
 AFTERWARDS = (
     ("spark3", f"nmcli connection delete {PROFILE}"),

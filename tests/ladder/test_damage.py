@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,7 +193,9 @@ def updates(table: Iterable[Damage]) -> set[Key]:
 def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
     """Four nodes in a ring, up."""
     rig = new_rig(ring_lab, STACK)
+    rig.set("engine.weights", {"path": damages.WEIGHTS})
     fresh = ring_lab.snapshots()
+    ring_lab.everywhere(damages.BEFOREHAND)
     with watching(ring_lab) as witness:
         try:
             rig.up()
@@ -202,6 +205,7 @@ def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
     rig.assert_empty()
     for node, command in damages.AFTERWARDS:
         ring_lab.run(node, command)
+    ring_lab.everywhere(f"rm -r {damages.WEIGHTS}")
     rig.assert_as(fresh)
 
 
@@ -215,6 +219,40 @@ def test_the_doctor_finds_nothing_wrong_with_a_whole_fleet_and_writes_nothing(fl
     record, after = fleet.witness.record(since), fleet.rig.lab.snapshots(like=fleet.before)
     assert (record.calls, record.changes) == ([], [])
     assert [line for name in after for line in diff(fleet.before[name], after[name], times=True)] == []
+
+
+def test_every_rank_has_loaded_its_nodes_own_weights_and_cannot_write_them(fleet: Fleet) -> None:
+    shown = "{{range .Mounts}}{{.Source}} {{.Destination}} {{.RW}}\n{{end}}"
+    found = fleet.rig.lab.everywhere(f"docker inspect -f '{shown}' {damages.CONTAINER}")
+    for text in found.values():
+        assert f"{damages.WEIGHTS} {damages.MODEL} false" in text.splitlines()
+
+
+def test_shared_weights_are_refused_where_kernels_volumes_or_the_server_do_not_fit(fleet: Fleet) -> None:
+    """As far as the lab goes: its kernel may have no NFS. Nothing is changed, and nothing mounted."""
+    lab, rig = fleet.rig.lab, fleet.rig
+    head, alone = lab.address("spark1"), lab.address("spark4")
+    nfs = {"server": head, "volume": damages.SHARED, "options": damages.NFS_OPTIONS}
+    lab.run("spark1", damages.SERVES)
+    lab.run("spark2", damages.volume(head, damages.NFS_OPTIONS))
+    lab.run("spark3", damages.volume(head, "ro,hard"))
+    try:
+        with (
+            rig.changed("engine.weights.nfs", nfs),
+            rig.changed("nodes.3.weights", {"server": alone}),
+        ):
+            lines = fleet.look(refuse=False).lines
+    finally:
+        lab.run("spark1", "systemctl stop serves-2049")
+        for node in ("spark2", "spark3"):
+            lab.run(node, f"docker volume rm {damages.SHARED}")
+    kernel = Path("/proc/filesystems").read_text().split()
+    clients = [("nfs-client", name, "") for name in ("spark2", "spark3", "spark4") if "nfs4" not in kernel]
+    silent, other = ("nfs-reach", "spark4", alone), ("nfs-volume", "spark3", damages.SHARED)
+    assert sorted(line[:3] for line in lines) == sorted([*clients, silent, other])
+    seen = {line[0]: line[3] for line in lines}
+    assert seen["nfs-reach"] == "does not answer on TCP 2049: Connection refused"
+    assert seen["nfs-volume"] == f"is local with device=:/, o=addr={head},ro,hard, type=nfs"
 
 
 @pytest.fixture(scope="module")
