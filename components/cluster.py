@@ -16,9 +16,11 @@ from components.nccl import library_on
 from components.node import Node, NodeArgs
 from components.proof import Proof, ProofArgs
 from components.remote import ON_NODE, Owner, digest_only, on_nodes
+from components.weights import weights_read
 from fleet.awaited import engines
 from fleet.drift import NEIGHBOURS, Drift, Group
 from fleet.expected import asked
+from fleet.manifest import Reading
 from fleet.on_node import Link
 from fleet.plan import Plan
 from fleet.prove import last_failure
@@ -35,15 +37,17 @@ class ClusterArgs:
     links: Mapping[str, Link]
     drift: Drift
     group: Group
+    reading: Reading | None = None  # of weights, where there is a manifest of them
 
 
 class Cluster(pulumi.ComponentResource):
     """Everything that one stack manages.
 
-    Images come first: a missing one must not cost a running engine. Then the stop, which whatever replaces the group
-    replaces: its delete stops all ranks side by side, before Pulumi deletes the containers one by one. Then the
-    standstill: whatever is disruptive replaces it, and with it gate and containers; these are deleted first, the
-    stages change in place, and the group starts anew.
+    Images come first, and the reading of weights: what is missing must not cost a running engine. On nodes that are not
+    ours yet that waits until they are, since what was read is kept there. Then the stop, which whatever replaces the
+    group replaces: its delete stops all ranks side by side, before Pulumi deletes the containers one by one. Then the
+    standstill: whatever is disruptive replaces it, and with it gate and containers; these are deleted first, the stages
+    change in place, and the group starts anew.
     """
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -56,6 +60,9 @@ class Cluster(pulumi.ComponentResource):
         images = [
             image_on(links[rank.name], plan.image, owner, drift.repair(rank.name, "image"), self) for rank in plan.ranks
         ]
+        early: list[pulumi.Resource] = [*images]
+        if args.reading and args.reading.before:
+            early.append(weights_read(links, args.reading, owner, [], self))
         disruptive = drift.disruptive() or ""
         stop = on_nodes(
             "stop",
@@ -68,7 +75,7 @@ class Cluster(pulumi.ComponentResource):
             delete=f"{ON_NODE} engines:stop",
             restart=disruptive or args.group.broken or "",
             opts=pulumi.ResourceOptions(
-                parent=self, depends_on=images, replacement_trigger=f"{plan.standstill} {plan.group}"
+                parent=self, depends_on=early, replacement_trigger=f"{plan.standstill} {plan.group}"
             ),
         )
         standstill = digest_only("standstill", plan.standstill, disruptive, self, [stop])
@@ -116,6 +123,8 @@ class Cluster(pulumi.ComponentResource):
             for node in plan.nodes
         ]
         ready = bring_up(mesh, libraries)
+        if args.reading and not args.reading.before:
+            ready.append(weights_read(links, args.reading, owner, [node.stage for node in nodes], self))
         self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, ready), here)
         self.proof: pulumi.Input[str] = "off"
         if plan.settings.proof.enabled:

@@ -60,6 +60,7 @@ def applies(settings: Settings) -> frozenset[About]:
         About.ENGRAM: any(volume.target == ENGRAM for volume in engine.volumes),
         About.WEIGHTS: engine.weights is not None,
         About.REVISION: engine.weights is not None and engine.weights.revision is not None,
+        About.MANIFEST: engine.weights is not None and engine.weights.manifest is not None,
         About.NFS: settings.nfs is not None,
         About.GID: engine.gid_index is not None,
         About.PROFILE: engine.profile is not Profile.NONE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.plan import NodePlan, Plan
@@ -20,6 +20,7 @@ class Look:
     """One look at the fleet. `lost` are nodes that the operator has given up.
 
     `changing`: for a run that changes something itself. `archive`: the size of the image's archive in bytes.
+    `manifest`: the digests of weights that the operator gives.
     """
 
     settings: Settings
@@ -28,6 +29,7 @@ class Look:
     lost: frozenset[str] = frozenset()
     changing: bool = False
     archive: int = 0
+    manifest: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nodes(self) -> Iterator[tuple[str, Observed]]:

@@ -49,6 +49,7 @@ LIMITS_S = {
     "observe": 10,
     "verify": 60,
     "reach": 60,
+    "weigh": 1200,  # what one call begins, it reads to its end
     "mesh-verify": 120,  # two writes that wait for their listeners, each in a container
     "cabling": 15,
     "status": 15,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet import checkpoint, containers, fits, levels, machine, membership, nfs, rates
+from fleet import checkpoint, containers, fits, levels, machine, manifest, membership, nfs, rates
 from fleet.drift import NEIGHBOURS, deviations_of
 from fleet.look import Check, Look, Planned, PlannedCheck
 from fleet.mesh.live import left, marked
@@ -103,6 +103,7 @@ AFTER: tuple[PlannedCheck, ...] = (
     checkpoint.files,
     checkpoint.same,
     checkpoint.revision,
+    manifest.digests,
     nfs.kernels,
     nfs.server,
     nfs.reach,

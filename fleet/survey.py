@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from fleet.facts import Facts, parse
 from fleet.image import ImageError, archive_id
 from fleet.library import Choice, read
 from fleet.look import Look, with_plan
+from fleet.manifest import ManifestError, Reading, reading
+from fleet.manifest import read as read_manifest
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.node_settings import Node
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
@@ -49,6 +51,7 @@ class Survey:
     warnings: tuple[Problem, ...]
     notes: tuple[Problem, ...] = ()
     ignored: tuple[Problem, ...] = ()  # what preflight.ignore keeps quiet
+    reading: Reading | None = None  # of weights, where there is a manifest of them
 
     @property
     def ours(self) -> frozenset[str]:
@@ -100,13 +103,14 @@ class Brought:
     """What the operator brings as local files, and what speaks against it already here.
 
     `image_id` is what the image's archive stands for, `archive` its size; `marker_size` is that of the mesh's marker.
-    Sizes are in bytes.
+    Sizes are in bytes. `manifest` has digests of the weights' files.
     """
 
     image_id: str | None = None
     archive: int = 0
     library: Choice | None = None
     marker_size: int | None = None
+    manifest: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
 
@@ -115,7 +119,8 @@ def brought(settings: Settings) -> Brought:
     image_id, size, problems = _archived(settings)
     library, of_library = local_library(settings)
     marker, of_marker = _marker(settings)
-    return Brought(image_id, size, library, marker, (*problems, *of_library, *of_marker))
+    manifest, of_manifest = _manifest(settings)
+    return Brought(image_id, size, library, marker, manifest, (*problems, *of_library, *of_marker, *of_manifest))
 
 
 def offline() -> bool:
@@ -164,7 +169,7 @@ def look(
     question = Question(stack, settings.fleet.id, links, named, folders, weights, settings.mesh.enabled, shared)
     seen = at_rest(lambda: probe(question)) if changing else probe(question)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
-    asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive)
+    asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive, own.manifest)
     found = preflight.before_plan(asked)
     doubtful = {one.path for one in found if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
@@ -194,7 +199,8 @@ def look(
     judged = judge(found, asked.running, ignore=wishes.ignore, refuse=wishes.refuse)
     drift = of_fleet(plan, seen.observed)
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
-    survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored)
+    read = reading(plan, own.manifest, seen.observed)
+    survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored, read)
     return survey, list(judged.problems)
 
 
@@ -275,3 +281,16 @@ def _marker(settings: Settings) -> tuple[int | None, list[Problem]]:
     except MarkerError as error:
         path = config_path(("mesh", "marker", "file"))
         return None, [Problem("mesh-marker-file", path, error.seen, error.wanted, f"It is {marker.file}.")]
+
+
+def _manifest(settings: Settings) -> tuple[Mapping[str, str], list[Problem]]:
+    """The digests of the weights that the operator gives, if any."""
+    named = settings.engine.weights.manifest if settings.engine.weights else None
+    if named is None:
+        return {}, []
+    try:
+        return read_manifest(ROOT / Path(named).expanduser()), []
+    except ManifestError as error:
+        path = config_path(("engine", "weights", "manifest"))
+        wanted, hint = "lines of a sha256 and a file's name", "In the folder: sha256sum model-*.safetensors >FILE"
+        return {}, [Problem("weights-manifest", path, f"cannot be used: {error}", wanted, hint)]

@@ -39,6 +39,7 @@ class About(StrEnum):
     ENGRAM = "a folder for the packed engram"
     WEIGHTS = "engine.weights"
     REVISION = "engine.weights.revision"
+    MANIFEST = "engine.weights.manifest"
     NFS = "engine.weights.nfs"
     GID = "engine.gidIndex"
     PROFILE = "NCCL's variables by profile"
@@ -342,6 +343,9 @@ CHECKS: tuple[Row, ...] = (
     _problem("weights-differ", "config and index are the same everywhere", About.WEIGHTS),
     _problem("weights-sizes", "the shards are the same everywhere, by name and size", About.WEIGHTS),
     _problem("weights-revision", "the checkpoint is of the revision that the settings name", About.REVISION),
+    _refused("weights-manifest", "the manifest of the weights can be read", About.MANIFEST),
+    _problem("weights-digest", "what was read of the checkpoint is as the manifest says", About.MANIFEST),
+    _note("weights-unverified", "every file of the manifest was read", About.MANIFEST),
     # Weights over the network
     _refused("nfs-client", "each worker's kernel mounts NFS", About.NFS),
     _refused("nfs-kernel", "the head's kernel serves NFS", About.NFS),

@@ -95,6 +95,11 @@ class Weights(Model):
         "their size altogether. Without it: any, the same on all nodes.",
     )
 
+    manifest: scalars.Path | None = Field(
+        None,
+        description="Local file with the digests of files of the folder, as `sha256sum` prints them. `up` reads those "
+        "once on every node, before it stops anything. Without it nobody reads them.",
+    )
     nfs: Nfs | None = Field(
         None, description="Share the head's folder with the workers. Without it every node has its own."
     )

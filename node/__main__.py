@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 LOOKS = ("counters", "load", "loaded", "smoke", "by-hand", "bandwidth")
 VERBS = (
-    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "reach", "unshare"),
+    *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "reach", "unshare", "weigh"),
     *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify"),
     *LOOKS,
 )

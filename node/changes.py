@@ -50,6 +50,8 @@ def _change(system: System, verb: str, request: Request) -> Json:
             _retry(run)
         elif verb == "unshare":
             _unshare(run)
+        elif verb == "weigh":
+            return _weigh(run)
         else:
             engines(run)
         return {"changed": report.changed, "notes": report.notes, "generation": run.journal.generation}
@@ -60,12 +62,11 @@ def _apply(run: Run) -> None:
     stage = STAGES.get(run.request.stage)
     if stage is None:
         raise Failure(BAD_REQUEST, f"{run.request.stage!r} is no stage: {', '.join(STAGES)}")
-    held = owner.read(run.system)
     if stage.name == "node":
         if owner.take(run.system, run.request.owner):
             run.report.did(f"{run.node}: belongs to {run.request.owner.label()}")
-    elif held is None or held["adoptable"]:
-        raise Failure(OTHER_OWNER, f"{run.node} belongs to nobody yet: apply the stage node first")
+    else:
+        _refuse_nobodys(run)
     before = run.journal.generation
     apply(run, stage, run.request.desired)
     if run.journal.generation != before:
@@ -82,6 +83,20 @@ def _revert(run: Run) -> None:
     for name in reversed(RESTING.get(run.request.stage, ())):
         revert(run, name)
     revert(run, run.request.stage)
+
+
+def _weigh(run: Run) -> Json:
+    """Receipts lie beside the journal, so that they go with it: on a node of nobody's there is none yet."""
+    _refuse_nobodys(run)
+    from .receipts import weigh  # noqa: PLC0415
+
+    return weigh(run.system, run.request.owner.stack, run.request.desired)
+
+
+def _refuse_nobodys(run: Run) -> None:
+    held = owner.read(run.system)
+    if held is None or held["adoptable"]:
+        raise Failure(OTHER_OWNER, f"{run.node} belongs to nobody yet: apply the stage node first")
 
 
 def _unshare(run: Run) -> None:

@@ -23,6 +23,7 @@ from .system import Meta, System
 SCHEMA = 1
 HOME = "/var/lib/spark-fabric"
 MARK = "started.json"  # which start of the engine was completed
+RECEIPTS = "weights.json"  # which files of a checkpoint were read
 
 APPLYING = "applying"
 APPLIED = "applied"
@@ -116,7 +117,7 @@ class Journal:
         self.stages = {}
         self.drop_blobs()
         self.system.remove_folder(f"{self.folder}/blobs")
-        for name in ("spark-node.pyz", MARK, "journal.json"):
+        for name in ("spark-node.pyz", MARK, RECEIPTS, "journal.json"):
             self.system.remove(f"{self.folder}/{name}")
         self.system.remove_folder(self.folder)
 

@@ -61,7 +61,7 @@ def observe(
         "processes": lambda: holders.observe(system),
         "platform": lambda: platform.observe(system),
         "folders": lambda: {"folders": platform.folders(system, folders)},
-        "weights": lambda: {"weights": _weights(system, weights)},
+        "weights": lambda: {"weights": _weights(system, asking, weights)},
         "nfs": lambda: {"nfs": _nfs(system, nfs)},
         "mesh": lambda: {"mesh": mesh.observe(system, _stages(system, asking), sides)},
     }
@@ -124,12 +124,14 @@ def _machine(system: System) -> Json:
     }
 
 
-def _weights(system: System, path: str | None) -> Json | None:
+def _weights(system: System, asking: Owner | None, path: str | None) -> Json | None:
     if path is None:
         return None
-    from .weights import observe as look  # noqa: PLC0415 - few ask, and compiling it costs time
+    from .receipts import valid  # noqa: PLC0415 - few ask, and compiling these costs time
+    from .weights import observe as look  # noqa: PLC0415
 
-    return look(system, path)
+    found = look(system, path)
+    return {**found, "read": valid(system, asking.stack, path) if asking and found["there"] else {}}
 
 
 def _nfs(system: System, asked: Json | None) -> Json | None:

@@ -134,6 +134,14 @@ class System:
         except OSError:
             return None
 
+    def stamp(self, path: str) -> list[int] | None:
+        """What changes with a file, following links: size, time of change, inode; None where there is none."""
+        try:
+            found = self.path(path).stat()
+        except OSError:
+            return None
+        return [found.st_size, found.st_mtime_ns, found.st_ino]
+
     def space(self, path: str) -> dict[str, int] | None:
         """What is left where `path` is: bytes, and files; 0 of 0 files where their number has no limit."""
         try:

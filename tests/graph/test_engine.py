@@ -102,6 +102,7 @@ NOT_OF_THE_GROUP: dict[str, Any] = {
     "image.archive": "engine.tar",
     "image.roceRing": True,
     "weights.revision": WEIGHTS.revision,
+    "weights.manifest": "weights.sha256",
 }
 # For every argument of a container: another value.
 ARGUMENTS: dict[str, Any] = {

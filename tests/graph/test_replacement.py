@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.graph.conftest import Register, planned
-from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain
+from components.cluster import Cluster, ClusterArgs
+from fleet.drift import Drift
+from fleet.manifest import Reading
+from tests.graph.conftest import WHOLE, Register, links_of, planned
+from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain, record
 from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, sound
 from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
 
@@ -150,3 +153,23 @@ def test_how_nodes_are_reached_replaces_nothing(register: Register, graph: Graph
     assert {name: found[name].trigger for name in TRIGGERED} == {name: graph[name].trigger for name in TRIGGERED}
     for container in graph.of(CONTAINER):
         assert found[container.name].inputs == container.inputs
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_weights_are_read_while_the_engines_run_and_on_new_nodes_once_they_are_ours(before: bool, graph: Graph) -> None:
+    plan, names = planned(ring()), [f"spark{number}" for number in range(1, 5)]
+    reading = Reading({name: {"path": PATH, "files": {"a": "1" * 64}} for name in names}, "not read yet", before)
+    args = ClusterArgs(plan, links_of(plan), Drift(), WHOLE, reading)
+    found = record(lambda: Cluster("cluster", args))
+    read = found["weights-read"]
+    assert json.loads(read.inputs["stdin"]) == reading.desired
+    assert read.texts == {
+        "create": "exec python3 -IS fleet/weigh.py",
+        "update": "exec python3 -IS fleet/weigh.py # not read yet",
+        "delete": None,
+    }
+    assert ("weights-read" in found.before("stop")) is before
+    assert "weights-read" in found.before("gate")
+    assert ({f"{name}-node" for name in names} <= read.after) is not before
+    for name in TRIGGERED:
+        assert found[name].trigger == graph[name].trigger  # nobody stops for it
