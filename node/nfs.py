@@ -5,7 +5,6 @@ Nothing here touches a mount: one whose server went away may never answer.
 """
 
 import io
-import tarfile
 from typing import Any
 
 from .docker import NOT_FOUND, OK, Docker, connect
@@ -69,6 +68,8 @@ def _exports(docker: Docker, container: str) -> list[str] | None:
     if status != OK:
         message = f"docker gives no /etc/exports of {container}: {status}"
         raise OSError(message)
+    import tarfile  # noqa: PLC0415 - of no use to whoever has no such container
+
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         file = archive.extractfile(archive.getmembers()[0])
         return (file.read() if file else b"").decode(errors="replace").splitlines()
@@ -121,16 +122,34 @@ def unshare(system: System, label: str, action: str, report: Report) -> None:
     docker = connect(system)
     try:
         if action == "exporter":
-            for container in docker.containers():
-                if container["labels"].get(SHARED) == label:
-                    docker.remove(container["id"])
-                    report.did(f"container {container['name']}: removed")
-            return
-        for volume in (docker.get("/volumes") or {}).get("Volumes") or []:
-            if (volume.get("Labels") or {}).get(SHARED) == label:
-                docker.remove_volume(volume["Name"])
-                report.did(f"volume {volume['Name']}: removed")
+            for container in _exporters(docker, label):
+                docker.remove(container["id"])
+                report.did(f"container {container['name']}: removed")
+        else:
+            _remove_volumes(docker, label, report)
     except OSError as error:
         if system.exists(system.docker_socket):
             raise Failure(FAILED, f"docker does not answer: {error}") from None
         report.note("there is no docker on this node, so nothing that shares weights either")
+
+
+def forget(docker: Docker, report: Report, label: str) -> None:
+    """The same on a node that is put back alone. Its server stays, which others may have mounted. Raises `OSError`."""
+    try:
+        _remove_volumes(docker, label, report)
+    except Failure as failure:
+        report.note(f"{failure}: remove it with its container")
+    for container in _exporters(docker, label):
+        name = container["name"]
+        report.note(f"container {name} serves weights: once no node mounts them any more, docker rm -f {name}")
+
+
+def _exporters(docker: Docker, label: str) -> list[Json]:
+    return [one for one in docker.containers() if one["labels"].get(SHARED) == label]
+
+
+def _remove_volumes(docker: Docker, label: str, report: Report) -> None:
+    for volume in (docker.get("/volumes") or {}).get("Volumes") or []:
+        if (volume.get("Labels") or {}).get(SHARED) == label:
+            docker.remove_volume(volume["Name"])
+            report.did(f"volume {volume['Name']}: removed")

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, files, guard, kept, limits, lock, management, observe, owner, sent
+from . import alive, files, guard, kept, limits, lock, management, nfs, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
 from .docker import KEPT, connect
@@ -285,11 +285,16 @@ def _tried(run: Run, operation: Undo) -> tuple[str, ...]:
 
 
 def _forget_engine(run: Run) -> None:
-    """Remove what is kept of an engine. A docker that does not answer is no reason to leave the rest as it is."""
+    """Remove what is kept of an engine, and the volume with its weights.
+
+    A docker that does not answer is no reason to leave the rest as it is.
+    """
     if not run.system.exists(run.system.docker_socket):
         return
     try:
-        kept.forget(connect(run.system), run.report, run.request.owner.label())
+        docker, label = connect(run.system), run.request.owner.label()
+        kept.forget(docker, run.report, label)
+        nfs.forget(docker, run.report, label)
     except OSError as error:
         run.report.note(f"docker does not answer ({error}): a container with the label {KEPT} may be left")
 

@@ -31,6 +31,7 @@ NO_GID = ":".join(["0000"] * 8)
 
 
 WEIGHTS, SHARD = "/srv/weights", "model-00002-of-00002.safetensors"
+BACK = f"cat kept >{SHARD} && touch -r kept {SHARD} && rm kept"  # in the same file, as if nobody had been there
 MODEL = "/models/DeepSeek-V4.1-Flash"
 
 
@@ -290,10 +291,10 @@ REFUSED = (
     Damage(
         "weights shard emptied",
         "spark3",
-        f"cp {WEIGHTS}/{SHARD} {WEIGHTS}/kept && : >{WEIGHTS}/{SHARD}",
+        f"cd {WEIGHTS} && cp -p {SHARD} kept && : >{SHARD}",
         "",
         (Told("weights-empty", WEIGHTS, f"has empty files: {SHARD}"),),
-        undo=f"mv {WEIGHTS}/kept {WEIGHTS}/{SHARD}",
+        undo=f"cd {WEIGHTS} && {BACK}",
     ),
 )
 """In the way of any change, until it is taken away."""
@@ -427,6 +428,16 @@ BEFOREHAND = (
     f"docker cp checkpoint:{MODEL} {WEIGHTS} && docker rm checkpoint"
 )
 """What gives every node weights of its own: those of the image."""
+
+ROTTEN = Damage(
+    "weights shard with other bytes",
+    "spark2",
+    f"cd {WEIGHTS} && cp -p {SHARD} kept && printf x | dd of={SHARD} bs=1 seek=9 conv=notrunc status=none",
+    "",
+    (Told("weights-digest", WEIGHTS, f"holds other files: {SHARD} is "),),
+    undo=f"cd {WEIGHTS} && {BACK}",
+)
+"""Of the same size: only who reads it can tell."""
 
 SHARED = "shared"  # a volume's name
 NFS_OPTIONS = "ro,soft"

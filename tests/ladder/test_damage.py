@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.verdicts import DEVIATIONS, Verdict
-from lab import api
+from lab import api, checkpoint
 from lab.shell import wait_for
 from lab.snapshot import Snapshot, diff
 
@@ -190,15 +191,17 @@ def updates(table: Iterable[Damage]) -> set[Key]:
 
 
 @pytest.fixture(scope="module")
-def fleet(ring_lab: api.Handle, new_rig: NewRig) -> Iterator[Fleet]:
+def fleet(ring_lab: api.Handle, new_rig: NewRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Four nodes in a ring, up."""
     rig = new_rig(ring_lab, STACK)
-    rig.set("engine.weights", {"path": damages.WEIGHTS})
+    manifest = tmp_path_factory.mktemp("manifest") / "weights.sha256"
+    manifest.write_text("".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in checkpoint.files().items()))
+    rig.set("engine.weights", {"path": damages.WEIGHTS, "manifest": str(manifest)})
     fresh = ring_lab.snapshots()
     ring_lab.everywhere(damages.BEFOREHAND)
     with watching(ring_lab) as witness:
         try:
-            rig.up()
+            rig.up().says(*(f"{name}: 4 files are those of the manifest" for name in ring_lab.names))
             yield Fleet(rig, witness, ring_lab.snapshots())
         finally:
             rig.destroy()
@@ -408,6 +411,28 @@ def test_drift_that_comes_back_is_repaired_once_and_no_further_up_stops_or_start
     rig.up()
     rig.unchanged()
     rig.assert_one_group()
+
+
+def test_a_shard_with_other_bytes_is_read_and_named_before_anything_is_stopped(fleet: Fleet) -> None:
+    """What was read of the others is not read again."""
+    rig, rotten = fleet.rig, damages.ROTTEN
+    engines = rig.engines()
+    fleet.harm([rotten])
+    try:
+        planned, reasons = fleet.reasons()
+        assert planned == {("update", "weights-read")}
+        assert "not read yet: spark2: 1 files" in reasons["weights-read"]
+        rig.up(ok=False).says(f"spark2 {damages.WEIGHTS}/{damages.SHARD}: has the sha256 ")
+        assert rig.engines() == engines
+        look = fleet.look(refuse=False)
+    finally:
+        fleet.undo([rotten])
+    look.found(rotten)
+    look.nothing_but([rotten])
+    _, done = logged_up(rig)
+    assert done.kinds == {("update", "weights-read")}
+    assert rig.engines() == engines
+    rig.unchanged()
 
 
 def test_a_node_without_power_is_named_and_the_drift_of_the_others_is_told(fleet: Fleet) -> None:

@@ -214,3 +214,21 @@ def test_a_node_without_docker_has_nothing_to_remove(machine: Machine, monkeypat
         nfs.reach(machine, "spark2", WANTED)
     machine.drop(machine.docker_socket)
     assert "no docker" in ask(machine, "unshare", desired={"action": "volumes"})["notes"][0]
+
+
+def test_a_node_that_is_put_back_alone_loses_its_volume_and_is_told_of_its_server(machine: Machine) -> None:
+    """Others may have mounted from it."""
+    left(machine)
+    told = ask(machine, "revert", "undo")
+    assert f"volume {NAME}: removed" in told["changed"]
+    assert [one["Name"] for one in machine.volumes] == ["theirs"]
+    assert len(machine.containers) == 3
+    assert any("spark-fabric-exporter serves weights" in line for line in told["notes"])
+
+
+def test_a_volume_that_is_in_use_keeps_no_node_from_being_put_back(machine: Machine) -> None:
+    left(machine)
+    machine.volumes[0]["used"] = True
+    told = ask(machine, "revert", "undo")
+    assert any("in use" in line for line in told["notes"])
+    assert not machine.exists("/var/lib/spark-fabric")

@@ -22,6 +22,7 @@ STACK = StackName("spark-fabric", "test")
 CLUSTER, NODE = "spark-fabric:components:Cluster", "spark-fabric:components:Node"
 PLANES, ENGINE = "spark-fabric:components:FabricPlanes", "spark-fabric:components:Engine"
 COMMAND, PROVIDER, CONTAINER = "command:local:Command", "pulumi:providers:docker", "docker:index/container:Container"
+VOLUME = "docker:index/volume:Volume"
 
 
 def urn(*kinds: str, name: str) -> str:
@@ -79,6 +80,25 @@ def test_everything_of_the_node_goes_and_nothing_else() -> None:
     assert names == sorted(own)
     kept = [one["urn"] for one in after["deployment"]["resources"]]
     assert kept == [one["urn"] for one in before["deployment"]["resources"] if one["urn"].rsplit("::")[-1] not in own]
+
+
+def test_what_shares_weights_goes_with_its_node_and_is_said_to_stay_there() -> None:
+    before = exported()
+    for name, of, kind in (
+        ("spark1", "exporter", CONTAINER),
+        ("spark2", "weights", VOLUME),
+        ("spark3", "weights", VOLUME),
+    ):
+        one = {"urn": urn(CLUSTER, ENGINE, kind, name=f"{name}-{of}"), "inputs": {"name": f"our-{of}"}}
+        before["deployment"]["resources"].append(one)
+    told = {name: [line for line in left_on(before, name) if "our-" in line] for name in ("spark1", "spark2")}
+    assert told == {
+        "spark1": ["container our-exporter (stopped, if the node was off)"],
+        "spark2": ["docker volume our-weights"],
+    }
+    _, names = without_node(before, "spark2")
+    assert "spark2-weights" in names
+    assert "spark3-weights" not in names
 
 
 def test_no_reference_to_the_node_is_left() -> None:
