@@ -111,7 +111,7 @@ def no_change(rig: Rig, scratch: Path) -> Iterator[Pairs]:
 
 def beside_ansible(rig: Rig, ansible: Ansible) -> Pairs:
     """The same preview against a playbook that looks for differences in the same files and values."""
-    return measure("no-change preview / (ansible-playbook --check)", rig.unchanged, ansible.check)
+    return measure("no-change preview / (ansible-playbook --check)", rig.unchanged, ansible.check, pairs=3)
 
 
 def _commands(rig: Rig) -> tuple[dict[str, dict[str, dict[str, Any]]], dict[str, str]]:
@@ -177,7 +177,7 @@ def addressing(rig: Rig, ansible: Ansible) -> Iterator[Pairs]:
     what = f"addressing of {len(links)} nodes"
     ours = partial(each, ("apply", "plane0"), ("apply", "plane1"))
     yield measure(f"{what} / (plain parallel netplan apply)", ours, plain, limit=ADDRESSING, before=bare)
-    yield measure(f"{what} / (ansible-playbook, the same files)", ours, ansible.address, before=bare)
+    yield measure(f"{what} / (ansible-playbook, the same files)", ours, ansible.address, pairs=3, before=bare)
 
 
 def _links(rig: Rig) -> list[dict[str, Any]]:

@@ -392,7 +392,7 @@ def test_what_an_engine_would_feel_is_repaired_without_one_and_nothing_else_is_t
 
 def test_drift_that_comes_back_is_repaired_once_and_no_further_up_stops_or_starts_anything(fleet: Fleet) -> None:
     lab, rig = fleet.rig.lab, fleet.rig
-    setting_back = f"while :; do echo 1500 >/sys/class/net/{damages.F0}/mtu; sleep 0.02; done"
+    setting_back = f"while :; do /usr/sbin/ip link set {damages.F0} mtu 1500; sleep 0.05; done"  # not in the trace
     rig.assert_one_group()
     lab.run("spark3", f"systemd-run -q --collect --unit=stubborn sh -c '{setting_back}'")
     mtu = f"{damages.F0}: MTU is 1500, plan wants 9000"
