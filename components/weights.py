@@ -9,7 +9,7 @@ from pulumi_command import local
 
 from components.remote import LONGEST_S, Owner, on_nodes, timeouts
 from fleet.manifest import Reading
-from fleet.on_node import Link
+from fleet.on_node import LIMITS_S, Link
 from fleet.weigh import LIMIT_S
 
 WEIGH = "exec python3 -IS fleet/weigh.py"
@@ -33,6 +33,8 @@ def weights_read(
         update=WEIGH,
         repair=reading.reason,
         opts=pulumi.ResourceOptions(
-            parent=parent, depends_on=list(after), custom_timeouts=timeouts(LIMIT_S + LONGEST_S)
+            parent=parent,
+            depends_on=list(after),
+            custom_timeouts=timeouts(LIMIT_S + LIMITS_S["weigh"] + LONGEST_S),  # a call that has begun goes on
         ),
     )

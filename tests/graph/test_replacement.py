@@ -11,6 +11,8 @@ import pytest
 from components.cluster import Cluster, ClusterArgs
 from fleet.drift import Drift
 from fleet.manifest import Reading
+from fleet.on_node import GRACE_S, LIMITS_S
+from fleet.weigh import LIMIT_S
 from tests.graph.conftest import WHOLE, Register, links_of, planned
 from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain, record
 from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, sound
@@ -168,6 +170,7 @@ def test_weights_are_read_while_the_engines_run_and_on_new_nodes_once_they_are_o
         "update": "exec python3 -IS fleet/weigh.py # not read yet",
         "delete": None,
     }
+    assert int(read.request.customTimeouts.create[:-1]) > LIMIT_S + LIMITS_S["weigh"] + GRACE_S
     assert ("weights-read" in found.before("stop")) is before
     assert "weights-read" in found.before("gate")
     assert ({f"{name}-node" for name in names} <= read.after) is not before
