@@ -47,7 +47,7 @@ def server(look: Planned) -> Iterator[Problem]:
 
 
 def reach(look: Planned) -> Iterator[Problem]:
-    """Servers that are there already and do not answer a worker, or let it not in."""
+    """Servers that are there already and do not answer a worker, or do not let it in."""
     share, lines = _share(look), None
     if share is None or share.exporter:
         return
@@ -65,7 +65,7 @@ def reach(look: Planned) -> Iterator[Problem]:
         if volume and lines is not None and not _listed(lines, share.clients[node]):
             clients = " or ".join(share.clients[node])
             hint = f"Add {clients} there, and: docker exec {share.reuse} exportfs -ra"
-            yield Problem("nfs-acl", f"{node} {volume.server}", f"lets {clients} not in", "an export to it", hint)
+            yield Problem("nfs-acl", f"{node} {volume.server}", f"does not let {clients} in", "an export to it", hint)
 
 
 def volumes(look: Planned) -> Iterator[Problem]:

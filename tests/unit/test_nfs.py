@@ -164,7 +164,7 @@ CASES: dict[str, Case] = {
         REUSE,
         "nfs-acl",
         "spark4 192.168.1.11",
-        "lets 192.168.1.14 not in, wanted an export to it",
+        "does not let 192.168.1.14 in, wanted an export to it",
     ),
     "bind volume": (
         volume(options=BIND),
