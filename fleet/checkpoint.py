@@ -21,7 +21,7 @@ ONE = "Copy one checkpoint to all nodes."
 
 INSIDE = (
     *("weights-config", "weights-index", "weights-shards", "weights-empty", "weights-unreadable", "weights-link"),
-    *("weights-differ", "weights-sizes", "weights-revision"),
+    *("weights-differ", "weights-sizes", "weights-revision", "weights-digest", "weights-unverified"),
 )
 """What is found inside of folders, and so nowhere where nobody could look into one."""
 

@@ -141,9 +141,13 @@ def test_weights_that_nobody_looked_into_are_not_said_to_pass(monkeypatch: pytes
     weights = {"engine.weights": {"path": PATH}}
     checks = {row.code for row in CHECKS if row.code.startswith("weights-")}
     assert texts(ring()) == {}
-    assert texts(changed(ring(), weights)).keys() == checks - {"weights-revision"}
-    named = {**weights, "engine.weights.revision": WEIGHTS.revision}
+    of_manifest = {"weights-manifest", "weights-digest", "weights-unverified"}
+    assert texts(changed(ring(), weights)).keys() == checks - {"weights-revision", *of_manifest}
+    more = {"revision": WEIGHTS.revision, "manifest": "weights.sha256"}
+    named = {"engine.weights": {"path": PATH, **more}}
     assert texts(changed(ring(), named)).keys() == checks
+    far = texts(changed(ring(), named), "spark1", "spark2", "spark3", "spark4")
+    assert far.keys() == {"weights-unread", "weights-folder", "weights-manifest"}
     some = texts(changed(ring(), weights), "spark2", "spark3")
     assert some["weights-empty"] == "no file of the checkpoint is empty (2 of 4 nodes)"
     assert some["weights-folder"] == "the folder of weights is there"
