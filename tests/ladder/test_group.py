@@ -88,9 +88,12 @@ def test_a_foreign_container_with_our_name_is_refused_and_nothing_changes(group:
 
 
 def test_a_removed_rank_starts_all_anew_here_with_a_profile_of_the_launcher(group: Group) -> None:
+    more = {"jsonSchema": True, "toolCall": True, "thinking": True, "streams": 4, "cachedTokens": True}
     group.rig.set("engine.profile", "production-v2.3")
+    group.rig.set("engine.smoke", more)
     group.lab.run("spark2", f"docker rm -f {NAME}")
     group.up_with_a_new_start()
+    group.rig.fleet("smoke").says("smoke test passed", *more)
     for log in group.lab.everywhere(f"docker logs {NAME} 2>&1").values():
         assert "[moe_b12x_next] INFO: routed MoE at EP_SIZE=1" in log
 

@@ -151,3 +151,9 @@ def test_only_processes_of_that_container_have_it_in_their_environment(fleet: Fl
         lines = text.splitlines()
         assert bool(lines) == (node == HEAD), (node, lines)
         assert all("docker" in line for line in lines), lines
+
+
+def test_a_key_that_lies_open_in_the_stack_file_is_refused(fleet: Fleet) -> None:
+    with fleet.rig.changed("engine.headEnv.API_KEY", "an-open-one"):
+        run = fleet.rig.pulumi("preview", ok=False)
+    run.says("engine.headEnv.API_KEY: is in the stack file as it is, wanted it encrypted", "config set --secret")
