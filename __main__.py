@@ -52,6 +52,7 @@ def main() -> None:
     cluster = Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group, found.reading))
     for name, value in found.outputs(hidden=holds_secret("engine")).items():
         pulumi.export(name, value)
+    pulumi.export("imageIds", dict(cluster.image_ids))
     pulumi.export("proof", cluster.proof)
 
 

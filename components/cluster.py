@@ -10,7 +10,7 @@ from pulumi_command import local
 
 from components.engine import Engine, EngineArgs
 from components.fabric import FabricPlanes, FabricPlanesArgs, FleetCheckArgs, fleet_check
-from components.image import image_on
+from components.image import identity, images_on
 from components.mesh import MeshArgs, bring_up, take_away
 from components.nccl import library_on
 from components.node import Node, NodeArgs
@@ -57,10 +57,11 @@ class Cluster(pulumi.ComponentResource):
         state_id = local.Command("state-id", create=NEW_STATE_ID, opts=here)
         owner = Owner(plan.stack, plan.settings.fleet.id, state_id.stdout)
 
-        images = [
-            image_on(links[rank.name], plan.image, owner, drift.repair(rank.name, "image"), self) for rank in plan.ranks
-        ]
-        early: list[pulumi.Resource] = [*images]
+        images = images_on(plan, links, owner, drift, self)
+        self.image_ids: Mapping[str, pulumi.Input[str | None]] = {
+            name: plan.image_id or identity(image) for name, image in images.items()
+        }
+        early: list[pulumi.Resource] = [*images.values()]
         if args.reading and args.reading.before:
             early.append(weights_read(links, args.reading, owner, [], self))
         disruptive = drift.disruptive() or ""

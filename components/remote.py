@@ -54,6 +54,7 @@ def on_nodes(
     repair: str | None = None,
     restart: str | None = None,
     below: str | None = None,
+    secret: bool = False,
     opts: pulumi.ResourceOptions | None = None,
 ) -> local.Command:
     """A resource that runs the given texts for the nodes behind `links`.
@@ -62,6 +63,7 @@ def on_nodes(
     unchanged resource into an update, with the reason readable in the diff. `restart` does the same with a replacement
     (empty: nothing asks for one now). While there is no reason, the text of the last one is ignored, so that it is not
     taken back as another change. `below` is a digest of what this rests on: where that changes, it is done again.
+    With `secret`, the desired states are encrypted in the state.
     """
     environment: dict[str, pulumi.Input[str]] = {
         "FLEET_LINKS": as_json(list(links)),
@@ -69,12 +71,16 @@ def on_nodes(
         "FLEET_STAGE": stage,
         **({} if below is None else {"FLEET_BELOW": below}),
     }
+    stdin: pulumi.Input[str] | None = None
+    if desired is not None:
+        text = json.dumps(desired, sort_keys=True)
+        stdin = pulumi.Output.secret(text) if secret else text
     return local.Command(
         name,
         create=create,
         update=f"{update} # {' '.join(repair.split())}" if repair else update,  # a comment ends at a line's end
         delete=delete,
-        stdin=json.dumps(desired, sort_keys=True) if desired is not None else None,
+        stdin=stdin,
         environment=environment,
         logging=local.Logging.STDOUT_AND_STDERR,
         add_previous_output_in_env=False,

@@ -36,6 +36,7 @@ class ContainerPlan:
     log_driver: str | None  # None: the daemon's own
     log_options: Mapping[str, str]
     healthcheck: Mapping[str, Any] | None  # None: that of the image
+    by_name: bool = False  # the name alone says which image it is, also while no node has it
     weights: str | None = None  # digest of what is known of them: other weights are another engine
     network_mode: str = "host"
     ipc_mode: str = "host"
@@ -43,8 +44,12 @@ class ContainerPlan:
 
     @property
     def runs(self) -> str:
-        """The image as docker is told it: by its id, so that another tag for the same image is no change."""
-        return self.image_id or self.image
+        """The image as docker is told it: by its id, so that another tag for the same image is no change.
+
+        By name where its id is known only once it was brought: a preview then shows what will run, and to learn the id
+        is no change.
+        """
+        return self.image if self.by_name else self.image_id or self.image
 
     @property
     def envs(self) -> list[str]:

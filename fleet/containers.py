@@ -33,34 +33,53 @@ def docker(look: Planned) -> Iterator[Problem]:
 
 
 def image(look: Planned) -> Iterator[Problem]:
-    """Nodes without the image, or with another one, where nobody brings an archive."""
-    wanted = look.settings.engine.image
-    if wanted.archive is not None:
+    """Nodes without the image where nobody brings it, and different ones where nobody says which is right."""
+    assert look.plan
+    wanted, ref = look.settings.engine.image, look.plan.image_ref
+    if wanted.archive is not None or wanted.build is not None:
         return
     ids: dict[str, list[str]] = {}
     for node, observed in look.ranks:
         if observed.get("docker") is None:
             continue  # said already
-        found = parse(observed).images.get(wanted.ref)
+        found = parse(observed).images.get(ref)
         if found:
             ids.setdefault(found, []).append(node.name)
-        else:
+        elif not wanted.pull:
             yield Problem(
                 "image-missing",
                 node.name,
-                f"has no image {wanted.ref}",
+                f"has no image {ref}",
                 "the same image as on the other nodes",
-                "Load it with `docker load` from one archive on every node, or set engine.image.archive.",
+                "Load it with `docker load` from one archive on every node, or set engine.image.archive, pull or "
+                "build.",
             )
     if len(ids) > 1:
         listing = "; ".join(f"{identity[7:19]} on {', '.join(names)}" for identity, names in ids.items())
+        hint = "Load the same archive on every node: images built or imported per node differ."
         yield Problem(
             "image-ids",
             config_path(("engine", "image")),
-            f"{wanted.ref} is not the same image everywhere: {listing}",
+            f"{ref} is not the same image everywhere: {listing}",
             "one image id",
-            "Load the same archive on every node: images built or imported per node differ.",
+            "Do all nodes keep images the same way (docker info: Storage Driver)?" if wanted.pull else hint,
         )
+
+
+MACHINES = {"aarch64": "arm64", "x86_64": "amd64"}
+"""A machine as `uname -m` has it, and docker's word for it."""
+
+
+def architecture(look: Planned) -> Iterator[Problem]:
+    """Nodes for which the image is not: as they have it, or as the archive does."""
+    assert look.plan
+    ref, hint = look.plan.image_ref, "Build it on such a machine, or for that platform."
+    for node, observed in look.ranks:
+        here = MACHINES.get(str(observed.get("arch")), str(observed.get("arch")))
+        seen = ((observed.get("docker") or {}).get("image") or {}).get("architecture")
+        for what, for_machine in ((ref, seen), (f"{ref} in the archive", look.machine)):
+            if for_machine and for_machine != here:
+                yield Problem("image-machine", node.name, f"{what} is for {for_machine}", f"one for {here}", hint)
 
 
 def names(look: Planned) -> Iterator[Problem]:

@@ -122,7 +122,7 @@ def of_fleet(plan: Plan, observed: Mapping[str, Observed]) -> Drift:
         wrong = of_neighbours(node, seen, plan.settings.preflight.refuse)
         if wrong:
             stages[node.name, NEIGHBOURS] = wrong
-        gone = of_image(node, plan.settings.engine.image.ref, seen)
+        gone = of_image(node, plan.image_ref, seen)
         if gone:
             stages[node.name, "image"] = gone
     return Drift(stages, generations)
@@ -175,18 +175,18 @@ def of_neighbours(node: NodePlan, seen: Observed, refuse: Collection[str] = ()) 
 
 
 def of_image(node: NodePlan, ref: str, seen: Observed) -> StageDrift | None:
-    """Whether the rank's image has gone, or the tag has moved; None where it is there or no node knows its id yet.
+    """Whether the rank's image has gone, or the tag has moved; None where it is there, or its id is not known yet.
 
     Bringing it back changes nothing that the node counts, so the time tells this loss from the one before.
     """
-    wanted = node.container.image_id if node.container else None
     docker = seen.get("docker")
-    if wanted is None or docker is None:
+    if node.container is None or docker is None:
         return None
-    present = parse(seen).images.get(ref)
-    if present == wanted:
+    wanted, present = node.container.image_id, parse(seen).images.get(ref)
+    gone = present != wanted if wanted else node.container.by_name and present is None
+    if not gone:
         return None
-    state = f"is {present[7:19]}, not {wanted[7:19]}" if present else "is not there"
+    state = f"is {present[7:19]}, not {wanted[7:19]}" if present and wanted else "is not there"
     return StageDrift(node.name, "image", (f"{ref} {state} (seen at {seen.get('time', 0):.0f})",), disruptive=False)
 
 
@@ -199,11 +199,17 @@ class Group:
     reasons: tuple[str, ...] = ()  # what is broken about it, one by one
 
 
-def _replaced(node: NodePlan, container: Mapping[str, Any]) -> str:
-    """What to say of a container with our labels that is not the one which was started."""
+def _not_as_started(node: NodePlan, mark: Mapping[str, Any], container: Mapping[str, Any]) -> str | None:
+    """What to say of a container with our labels that is not the one which was started, or not of the image any more.
+
+    A name that says which image it is means another one where that was lost on all nodes and built anew.
+    """
     planned, is_ = node.container.image_id if node.container else None, container.get("image_id") or ""
     image = f" of image {is_[7:19]}, not {planned[7:19]}" if planned and is_ != planned else ""
-    return f"{container['name']} was made anew by somebody else{image}"
+    if mark.get("container") not in (None, container.get("id")):
+        return f"{container['name']} was made anew by somebody else{image}"
+    by_name = node.container is not None and node.container.by_name
+    return f"{container['name']} is{image}" if image and is_ and by_name else None
 
 
 def _state(container: Mapping[str, Any]) -> str:
@@ -248,8 +254,8 @@ def of_group(plan: Plan, observed: Mapping[str, Observed], new_start: str) -> Gr
             reasons.append(f"rank {node.rank} ({node.name}): its start was never completed")
         elif "back" in mark:
             put_back.append(f"the engine that served last was put back: {mark['back']}")
-        elif mark.get("container") not in (None, running[0].get("id")):
-            reasons.append(f"rank {node.rank} ({node.name}): {_replaced(node, running[0])}")
+        elif wrong := _not_as_started(node, mark, running[0]):
+            reasons.append(f"rank {node.rank} ({node.name}): {wrong}")
     reasons += dict.fromkeys(put_back)  # the same on all
     if len(set(starts.values())) > 1:
         reasons.append("the ranks are of different starts")

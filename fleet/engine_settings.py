@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from fleet import scalars
 from fleet.container_settings import AsSwitch, Healthcheck, Log
+from fleet.image_settings import Image
 from fleet.model import Broken
 from fleet.model import Model as _Model
 from fleet.profiles import Profile
@@ -15,22 +16,6 @@ from fleet.scalars import GpuChoice, Gpus, OnFailure, choice
 from fleet.serving import Serving
 from fleet.smoke_settings import Smoke
 from fleet.weights_settings import TOLD, Weights
-
-
-class Image(_Model):
-    """The engine's image."""
-
-    ref: scalars.ImageRef = Field(description="Image reference. A digest pins it; a tag is resolved on the nodes.")
-    archive: scalars.Path | None = Field(
-        None,
-        description="`docker save` archive that is loaded where the image is missing. "
-        "Without it every node has the image already, with one id.",
-    )
-    roce_ring: scalars.Switch = Field(
-        False,
-        description="The image has the path-aware RoCEnante, `b12x.comm.roce_ring`, as those of "
-        "`Dockerfile.canary-roce` have. The mesh needs it; nothing else asks.",
-    )
 
 
 class Volume(_Model):
@@ -101,7 +86,8 @@ class Engine(_Model):
     """The inference engine: one container on each node."""
 
     image: Annotated[Image, BeforeValidator(lambda value: {"ref": value} if isinstance(value, str) else value)] = Field(
-        description="Image reference, or `{ref, archive, roceRing}`."
+        description="Image reference, or keys. It is on every node already, or one of `archive`, `pull` and `build` "
+        "brings it."
     )
     name: scalars.ContainerName | None = Field(
         None, description="Container name on every node. Without it: `spark-fabric-<stack>`."
@@ -197,6 +183,7 @@ class Engine(_Model):
 
     def rules(self) -> Iterator[Broken]:
         """Ports differ, mount points differ, and no variable is set that another key decides."""
+        yield from (broken.under("image") for broken in self.image.rules())
         yield from self._weights()
         yield from self._key()
         if self.port == self.dist_port:

@@ -1,10 +1,18 @@
 """Bring the engine's image to nodes that lack it. Run as `python3 -IS fleet/image.py`.
 
-Environment as for `on_node.py`; stdin maps each node to {"ref", "id", "archive"}. The archive is one of `docker save`:
-loading the same archive everywhere is what makes image ids equal. Old images are kept. With "target" too, the image
-has to hold that file, since another one is going to lie over it: docker would make an empty one, and programs would
-find their own elsewhere. "modules" are what variables need of it, by variable. An image that no node had in the preview
-is first looked into here, before anything is stopped.
+Environment as for `on_node.py`; stdin maps each node to what it wants: {"ref"} and one of
+
+"id", "archive"   the image with this id, from an archive of `docker save`: loading the same one everywhere is what
+                  makes ids equal. Without an archive the image has to be there.
+"from"            the image that the named node has, copied from there. That node is in FLEET_LINKS too.
+"pull"            what a registry has under the ref, which ends with a digest.
+
+Old images are kept. With "target" too, the image has to hold that file, since another one is going to lie over it:
+docker would make an empty one, and programs would find their own elsewhere. "modules" are what variables need of it, by
+variable. An image that no node had in the preview is first looked into here, before anything is stopped.
+
+The provider's `docker.RemoteImage` does none of this: it pulls with the registry credentials of this machine instead of
+the node's, tells no progress, and does not see that an image is gone.
 """
 
 from __future__ import annotations
@@ -12,10 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
-import tarfile
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,43 +28,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
-from fleet import on_node
+from fleet import bringing, on_node
+from fleet.docker_on_node import Found, ImageError, ask, last_words, present, refuse_another_machine
+from fleet.on_node import Link
 
-ASK_LIMIT_S = 30
 LOOK_LIMIT_S = 60
-LOAD_LIMIT_S = 3600  # an engine image is tens of gigabytes
-TELL_EVERY_S = 10
 
 SET_TARGET = "Set nccl.target to where this image has its libnccl.so.2."
 IN_PATH = "The module is looked for in the image's PYTHONPATH."
-
-
-class ImageError(Exception):
-    """The archive cannot be used; the message says why and what to do."""
-
-
-def archive_id(archive: Path, ref: str) -> str:
-    """The id that an image has after `docker load` of this archive: the digest of its configuration.
-
-    Raises ImageError when the file is no `docker save` archive or holds no image of that name.
-    """
-    try:
-        with tarfile.open(archive) as tar:
-            manifest = tar.extractfile("manifest.json")
-            entries: list[dict[str, Any]] = json.load(manifest) if manifest else []
-    except (OSError, KeyError, ValueError, tarfile.TarError) as error:
-        raise ImageError(f"{archive}: not an archive of `docker save` ({error})") from error
-    tags = {tag: entry for entry in entries for tag in entry.get("RepoTags") or []}
-    if ref not in tags:
-        raise ImageError(f"{archive}: holds {', '.join(sorted(tags)) or 'no tag'}, not {ref}. Save it under that tag.")
-    config = Path(tags[ref]["Config"])  # "<digest>.json", or "blobs/sha256/<digest>" of newer versions
-    return f"sha256:{config.name.removesuffix('.json')}"
-
-
-def _docker(config: Path, link: on_node.Link, words: str) -> list[str]:
-    """The command line that runs docker as root on a node."""
-    remote = f'if [ "$(id -u)" = 0 ]; then exec docker {words}; fi; exec sudo -n docker {words}'
-    return ["ssh", "-F", str(config), "-o", "BatchMode=yes", "-T", link.name, remote]
 
 
 FIND_MODULE = (
@@ -68,38 +44,12 @@ FIND_MODULE = (
 )
 
 
-def _ask(config: Path, link: on_node.Link, words: str, limit: float, late: str) -> subprocess.CompletedProcess[str]:
-    """Run docker on a node to its end; raises ImageError, saying that it is `late`, after `limit` seconds."""
-    try:
-        return subprocess.run(
-            _docker(config, link, words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ImageError(f"{link.name}: {late} {limit} s") from None
-
-
-def present(config: Path, link: on_node.Link, ref: str) -> str | None:
-    """The id of an image on one node, None without one; raises ImageError when the node or its docker fails."""
-    words = f"image inspect --format {{{{.Id}}}} {shlex.quote(ref)}"
-    done = _ask(config, link, words, ASK_LIMIT_S, "docker has not answered within")
-    if done.returncode == 0:
-        return done.stdout.strip()
-    if "no such image" in done.stderr.lower():
-        return None
-    raise ImageError(f"{link.name}: {done.stderr.strip()[-500:]}")
-
-
-def holds(config: Path, link: on_node.Link, identity: str, path: str) -> bool:
+def holds(config: Path, link: Link, identity: str, path: str) -> bool:
     """Whether an image that is on a node holds a file; raises ImageError when it cannot be looked into."""
     return _look(config, link, identity, 'if [ -f "$1" ]; then echo there; else echo absent; fi', path)
 
 
-def has_module(config: Path, link: on_node.Link, identity: str, module: str) -> bool:
+def has_module(config: Path, link: Link, identity: str, module: str) -> bool:
     """Whether a folder of the image's PYTHONPATH has a module, `b12x/comm/roce` as a file or a folder.
 
     Raises ImageError when it cannot be looked into.
@@ -107,7 +57,7 @@ def has_module(config: Path, link: on_node.Link, identity: str, module: str) -> 
     return _look(config, link, identity, FIND_MODULE, module)
 
 
-def _look(config: Path, link: on_node.Link, identity: str, script: str, argument: str) -> bool:
+def _look(config: Path, link: Link, identity: str, script: str, argument: str) -> bool:
     """What a script says in a container of the image, "there" or "absent"; the container is gone afterwards.
 
     It has no network and nothing of the node, and no image is pulled for it. Raises ImageError when it cannot be had.
@@ -115,53 +65,66 @@ def _look(config: Path, link: on_node.Link, identity: str, script: str, argument
     look = ["--entrypoint", "/bin/sh", identity, "-c", script, "sh", argument]
     words = ["run", "--rm", "--pull", "never", "--network", "none", *look]
     late = "a container to look into the image has not ended in"
-    done = _ask(config, link, shlex.join(words), LOOK_LIMIT_S, late)
+    done = ask(config, link, shlex.join(words), LOOK_LIMIT_S, late)
     answer = done.stdout.strip()
     if done.returncode or answer not in ("there", "absent"):
-        said = done.stderr.strip()[-500:] or f"exit status {done.returncode}"
+        said = last_words(done.stderr) or f"exit status {done.returncode}"
         raise ImageError(f"{link.name}: the image cannot be looked into: {said}")
     return answer == "there"
 
 
-def load(config: Path, link: on_node.Link, archive: Path) -> None:
-    """Send the archive through `docker load`, telling the progress; raises ImageError when that fails."""
-    began, size = time.monotonic(), archive.stat().st_size
-    with archive.open("rb") as content:
-        process = subprocess.Popen(
-            _docker(config, link, "load -q"), stdin=content, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        while True:
-            try:
-                out, _ = process.communicate(timeout=TELL_EVERY_S)
-                break
-            except subprocess.TimeoutExpired:
-                waited = time.monotonic() - began
-                sent = os.lseek(content.fileno(), 0, os.SEEK_CUR)
-                print(f"{link.name}: {sent * 100 // size} % of {archive.name} sent, {waited:.0f} s", flush=True)
-                if waited > LOAD_LIMIT_S:
-                    process.kill()
-    if process.returncode:
-        raise ImageError(f"{link.name}: docker load failed: {out.decode(errors='replace').strip()[-500:]}")
+def ensure(stack: str, link: Link, wanted: Mapping[str, Any], source: Link | None = None) -> str:
+    """Make sure that one node has the image; returns what was done, raises ImageError otherwise.
+
+    `source` is the node that "from" names.
+    """
+    ref, config = wanted["ref"], on_node.ssh_config(stack, link)
+    identity: str | None = wanted.get("id")
+    if "from" in wanted:
+        identity = _at(stack, wanted["from"], source, ref).identity
+    found = present(config, link, ref)
+    brought = None
+    if found is None or identity not in (None, found.identity):
+        brought = _bring(stack, link, wanted, source)
+        found = present(config, link, ref)
+        if found is None or identity not in (None, found.identity):
+            has = found.identity if found else None
+            raise ImageError(f"{link.name}: after docker {brought} {ref} has id {has}, not {identity}")
+        refuse_another_machine(config, link, ref, found)
+    _refuse_without(config, link, wanted, found.identity)
+    said = f"{link.name}: {ref} {DONE[brought] if brought else 'is there'}"
+    return said if "id" in wanted else f"{said}, {found.identity}"
 
 
-def ensure(stack: str, link: on_node.Link, wanted: dict[str, Any]) -> str:
-    """Make sure that one node has the image; returns what was done, raises ImageError otherwise."""
-    ref, identity, archive = wanted["ref"], wanted["id"], wanted.get("archive")
-    config = on_node.ssh_config(stack, link)
-    if present(config, link, ref) == identity:
-        _refuse_without(config, link, wanted)
-        return f"{link.name}: {ref} is there"
-    if not archive:
+DONE = {"load": "loaded", "pull": "pulled", "save and load": "copied"}
+
+
+def _at(stack: str, name: str, source: Link | None, ref: str) -> Found:
+    """The image on the node that the others have it from."""
+    if source is None:
+        raise ImageError(f"{name} has the image, and was forgotten. Set engine.image.build.node to another node.")
+    found = present(on_node.ssh_config(stack, source), source, ref)
+    if found is None:
+        raise ImageError(f"{name}: {ref} is not there any more. Run up again: it is built anew.")
+    return found
+
+
+def _bring(stack: str, link: Link, wanted: Mapping[str, Any], source: Link | None) -> str:
+    """Bring the image; how is the answer. Raises ImageError where nobody has it."""
+    ref, config = wanted["ref"], on_node.ssh_config(stack, link)
+    if source is not None and source.name != link.name:
+        bringing.copy(on_node.ssh_config(stack, source), source, config, link, ref)
+        return "save and load"
+    if wanted.get("pull"):
+        bringing.pull(config, link, ref)
+        return "pull"
+    if not wanted.get("archive"):
         raise ImageError(
-            f"{link.name}: {ref} with id {identity} is not there. Load it with `docker load` from the same archive as "
-            f"on the other nodes, or set engine.image.archive"
+            f"{link.name}: {ref} with id {wanted['id']} is not there. Load it with `docker load` from the same archive "
+            f"as on the other nodes, or set engine.image.archive"
         )
-    load(config, link, on_node.ROOT / Path(archive).expanduser())
-    seen = present(config, link, ref)
-    if seen != identity:
-        raise ImageError(f"{link.name}: after docker load {ref} has id {seen}, not {identity}")
-    _refuse_without(config, link, wanted)
-    return f"{link.name}: {ref} loaded"
+    bringing.load(config, link, on_node.ROOT / Path(wanted["archive"]).expanduser())
+    return "load"
 
 
 def looks(wanted: Mapping[str, Any]) -> int:
@@ -169,9 +132,9 @@ def looks(wanted: Mapping[str, Any]) -> int:
     return bool(wanted.get("target")) + len(set(wanted.get("modules", {}).values()))
 
 
-def _refuse_without(config: Path, link: on_node.Link, wanted: dict[str, Any]) -> None:
+def _refuse_without(config: Path, link: Link, wanted: Mapping[str, Any], identity: str) -> None:
     """Raise ImageError with everything that the image lacks."""
-    ref, identity, target = wanted["ref"], wanted["id"], wanted.get("target")
+    ref, target = wanted["ref"], wanted.get("target")
     lacks = []
     if target and not holds(config, link, identity, target):
         lacks.append(f"holds no file {target}, to lie over. {SET_TARGET}")
@@ -188,18 +151,20 @@ def main() -> int:
     """Entry point: 0 when every node has the image."""
     owner = json.loads(os.environ["FLEET_OWNER"])
     desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
-    links = on_node.links_of_command(owner["stack"])
+    links = {link.name: link for link in on_node.links_of_command(owner["stack"])}
 
-    def one(link: on_node.Link) -> bool:
+    def one(link: Link) -> bool:
+        wanted = desired[link.name]
         try:
-            print(ensure(owner["stack"], link, desired[link.name]))
+            print(ensure(owner["stack"], link, wanted, links.get(wanted.get("from", ""))))
         except ImageError as error:
             print(error, file=sys.stderr)
             return False
         return True
 
-    with ThreadPoolExecutor(max(1, len(links))) as pool:
-        return 0 if all(list(pool.map(one, links))) else 1
+    wanting = [link for name, link in links.items() if name in desired]
+    with ThreadPoolExecutor(max(1, len(wanting))) as pool:
+        return 0 if all(list(pool.map(one, wanting))) else 1
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ Observed = Mapping[str, Any]
 class Look:
     """One look at the fleet. `lost` are nodes that the operator has given up.
 
-    `changing`: for a run that changes something itself. `archive`: the size of the image's archive in bytes.
-    `manifest`: the digests of weights that the operator gives.
+    `changing`: for a run that changes something itself. `archive`: the size of the image's archive in bytes;
+    `machine`: docker's word for the machine that the image in it is for. `manifest`: the digests of weights that the
+    operator gives.
     """
 
     settings: Settings
@@ -30,6 +31,7 @@ class Look:
     changing: bool = False
     archive: int = 0
     manifest: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
 
     @property
     def nodes(self) -> Iterator[tuple[str, Observed]]:

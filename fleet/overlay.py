@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet import on_node
+from fleet.docker_on_node import ImageError
 from fleet.engine_rules import modules, where
-from fleet.image import IN_PATH, SET_TARGET, ImageError, has_module, holds
+from fleet.image import IN_PATH, SET_TARGET, has_module, holds
 from fleet.on_node import Link
 from fleet.plan import Plan
 from fleet.probe import Probe
@@ -66,7 +67,7 @@ def problems(plan: Plan, seen: Probe, links: Mapping[str, Link]) -> list[Problem
 def _questions(plan: Plan) -> Iterator[Question]:
     """What this plan needs of the image; an `up` that brings it asks the same (`Plan.image`)."""
     settings = plan.settings
-    ref, target = settings.engine.image.ref, settings.overlay_target
+    ref, target = plan.image_ref, settings.overlay_target
     if target is not None:
         seen = f"is {target}, and {ref} holds no such file"
         yield Question(

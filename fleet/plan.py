@@ -102,11 +102,33 @@ class Plan:
 
     @property
     def image(self) -> dict[str, Any]:
-        """What every rank's node must have: reference, id and the operator's archive, and what has to be in it."""
+        """What every rank's node must have: the image, from where it is had, and what has to be in it.
+
+        Its id is no part of it where the name says enough: learned by the first `up`, it would be a change to the next.
+        """
         image, target = self.settings.engine.image, self.settings.overlay_target
         needed = {} if "image-module" in self.settings.preflight.ignore else modules(self.settings)
-        wanted = {"ref": image.ref, "id": self.image_id, "archive": image.archive}
+        wanted: dict[str, Any] = {"ref": self.image_ref}
+        if image.build:
+            wanted |= {"from": self.settings.builder}
+        elif image.pull:
+            wanted |= {"pull": True}
+        else:
+            wanted |= {"id": self.image_id, "archive": image.archive}
         return {**wanted, **({"target": target} if target else {}), **({"modules": needed} if needed else {})}
+
+    @property
+    def build(self) -> dict[str, Any] | None:
+        """What the node that builds the image is told; None where none is built. Holds the operator's secrets."""
+        build = self.settings.engine.image.build
+        if build is None:
+            return None
+        return {"ref": self.image_ref, **build.model_dump(include={"context", "dockerfile", "args", "secrets"})}
+
+    @property
+    def image_ref(self) -> str:
+        """The image's name on the nodes."""
+        return self.containers[0].image
 
     @property
     def image_id(self) -> str | None:

@@ -44,6 +44,7 @@ def make(
     stack: StackName,
     *,
     image_id: str | None = None,
+    image_ref: str | None = None,
     library: Choice | None = None,
     marker_size: int | None = None,
     found: Topology | None = None,
@@ -51,19 +52,25 @@ def make(
     """Plan the fleet. `facts` by node name; None plans without nodes, with the usual device names.
 
     `image_id` is the image id that every rank shall run; where it is not given, the id that all nodes agree on.
+    `image_ref` is the image's name, where it is not that of the settings: of one that is built.
     `library` is the operator's local NCCL library, as far as the settings name one; `marker_size` is that of the mesh's
     marker in bytes, where it is a file to be sent. `found` is the ring that was found, for cables that are to be
     discovered. Raises PlanError with every problem of every node.
     """
-    return _Planner(settings, facts, stack, image_id, library, marker_size, found).plan()
+    return _Planner(settings, facts, stack, image_id, image_ref, library, marker_size, found).plan()
 
 
-def agreed_image(settings: Settings, facts: Mapping[str, Facts]) -> str | None:
-    """The id of the configured image on the active nodes that have it; None when they differ or none has it."""
-    ref = settings.engine.image.ref
-    seen = [facts[node.name].images for node in settings.ranks if node.name in facts]
-    ids = {images[ref] for images in seen if ref in images}
-    return ids.pop() if len(ids) == 1 else None
+def agreed_image(settings: Settings, facts: Mapping[str, Facts], ref: str | None = None) -> str | None:
+    """The id of the image on the active nodes that have it; None when they differ or none has it.
+
+    Of one that is built, what the node that builds has is the right one. `ref` as in `make`.
+    """
+    ref = ref or settings.engine.image.ref
+    seen = {node.name: facts[node.name].images for node in settings.ranks if node.name in facts}
+    ids = {name: images[ref] for name, images in seen.items() if ref in images}
+    if settings.engine.image.build and settings.builder in ids:
+        return ids[settings.builder]
+    return next(iter(ids.values())) if len(set(ids.values())) == 1 else None
 
 
 def shape(settings: Settings, found: Topology | None = None) -> Topology:
@@ -82,13 +89,15 @@ class _Planner:
         facts: Mapping[str, Facts] | None,
         stack: StackName,
         image_id: str | None,
+        image_ref: str | None,
         library: Choice | None,
         marker_size: int | None,
         found: Topology | None,
     ) -> None:
         self.settings, self.facts, self.stack = settings, facts or {}, stack
         self.probed = facts is not None
-        self.image_id = image_id or agreed_image(settings, self.facts)
+        self.image_ref = image_ref or settings.engine.image.ref
+        self.image_id = image_id or agreed_image(settings, self.facts, self.image_ref)
         self.marker_size = marker_size
         self.problems: list[Problem] = []
         self.ranks = settings.ranks
@@ -313,8 +322,9 @@ class _Planner:
             node=node.name,
             rank=rank,
             name=self.stack.container(self.settings),
-            image=engine.image.ref,
+            image=self.image_ref,
             image_id=self.image_id,
+            by_name=engine.image.by_name,
             env=flags.environment(self.settings, rank, devices),
             devices=DEVICES,
             capabilities=CAPABILITIES,

@@ -94,6 +94,7 @@ AFTER: tuple[PlannedCheck, ...] = (
     lasting,
     containers.docker,
     containers.image,
+    containers.architecture,
     containers.names,
     containers.folders,
     containers.unhealthy,

@@ -29,7 +29,8 @@ class Question:
 
     `libraries` are paths on nodes, by the nodes' names, where the operator says that NCCL's library lies, `weights` the
     folders with the engine's weights, `nfs` what is to be known of sharing them; `folders` are those that the engine
-    gets, on all nodes. `mesh` asks for that of a node too where there is nothing of one yet.
+    gets, on all nodes. `mesh` asks for that of a node too where there is nothing of one yet. `image` is the engine's,
+    by name.
     """
 
     stack: StackName
@@ -40,6 +41,7 @@ class Question:
     weights: Mapping[str, str] = field(default_factory=dict)
     mesh: bool = False
     nfs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    image: str = ""
 
 
 def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
@@ -55,6 +57,7 @@ def probe(question: Question, deadline: float = DEADLINE_S) -> Probe:
                 "libraries": [libraries[link.name]] if link.name in libraries else [],
                 "folders": list(question.folders),
                 "mesh": question.mesh,
+                "image": question.image,
                 **({"weights": question.weights[link.name]} if link.name in question.weights else {}),
                 **({"nfs": question.nfs[link.name]} if link.name in question.nfs else {}),
             },

@@ -6,6 +6,7 @@ YAML and `pulumi config set` blur types, so each value says what it takes: numbe
 
 import base64
 import binascii
+import posixpath
 import re
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
@@ -172,6 +173,20 @@ def _path(value: object) -> str:
     return text
 
 
+def _inner_path(value: object) -> str:
+    text = _path(value)
+    if text.startswith("/") or ".." in text.split("/"):
+        raise wrong("not-inside", "a relative path without `..`", "It is a path in that folder.")
+    return posixpath.normpath(text)
+
+
+def _secret_text(value: object) -> str:
+    text = str(value) if isinstance(value, (int, float)) else _text(value, "a text")
+    if not text or "\0" in text:
+        raise wrong("not-a-secret", "a text that is not empty")
+    return text
+
+
 class Gpus(StrEnum):
     """How the engine gets its GPU: docker's device request, CDI, or not at all (simulated fleets)."""
 
@@ -282,5 +297,7 @@ Pool = Annotated[IPv4Network, BeforeValidator(_pool)]
 HostKey = Annotated[str, BeforeValidator(_host_key)]
 Size = Annotated[int, BeforeValidator(_size), PlainSerializer(megabytes)]
 Path = Annotated[str, BeforeValidator(_path)]
+InnerPath = Annotated[str, BeforeValidator(_inner_path)]
+SecretText = Annotated[str, BeforeValidator(_secret_text)]
 Word = Annotated[str, StringConstraints(min_length=1, pattern=r"^\S+$")]
 GpuChoice = Annotated[Gpus, BeforeValidator(_gpus)]

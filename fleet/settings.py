@@ -112,6 +112,12 @@ class Settings(_Model):
             return None
         return node.weights.server or self.nfs.server or self.ranks[0].address
 
+    @property
+    def builder(self) -> str:
+        """The node that builds the image, where one is to be built."""
+        build = self.engine.image.build
+        return (build and build.node) or self.ranks[0].name
+
     def volumes_on(self, node: Node) -> tuple[Volume, ...]:
         """What the operator gives the engine on a node: the volumes, and the weights read-only."""
         if self.engine.weights is None:
@@ -134,6 +140,7 @@ class Settings(_Model):
         yield from self._variables()
         yield from self._library()
         yield from self._weights()
+        yield from self._builder()
         yield from unmet(self)
         yield from broken(self)
 
@@ -320,6 +327,14 @@ class Settings(_Model):
                 seen = "is set on the head" if self.nfs else "is set without engine.weights.nfs"
                 wanted, hint = "it on a worker that reaches a server", "Remove it."
                 yield Broken("weights-unused", (*loc, "server"), seen, wanted, hint, (("engine",), ("nodes",)))
+
+    def _builder(self) -> Iterator[Broken]:
+        """The image is built by a node that has a rank."""
+        build, names = self.engine.image.build, [node.name for node in self.ranks]
+        if build and build.node and build.node not in names:
+            loc: Loc = ("engine", "image", "build", "node")
+            seen, wanted = f"is {build.node}, which is no active node", f"one of {', '.join(names)}"
+            yield Broken("build-node", loc, seen, wanted, "Without it the head builds.", (("nodes",),))
 
     def _apart(self) -> Iterator[Broken]:
         """No management address lies in a fabric pool."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fleet import cabling, environment, nccl, overlay, preflight, sending
+from fleet.archive import archived
+from fleet.context import Context, ContextError, built_ref
 from fleet.discover import listen, remember, remembered
+from fleet.docker_on_node import ImageError
 from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import Facts, parse
-from fleet.image import ImageError, archive_id
 from fleet.library import Choice, read
 from fleet.look import Look, with_plan
 from fleet.manifest import ManifestError, Reading, reading
@@ -26,7 +28,7 @@ from fleet.node_settings import Node
 from fleet.on_node import ROOT, Link, lost_nodes, remember_links
 from fleet.picture import picture, table
 from fleet.plan import Plan, PlanError
-from fleet.planner import agreed_image, make
+from fleet.planner import make
 from fleet.probe import Probe, Question, at_rest, probe
 from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Settings
@@ -74,7 +76,6 @@ class Survey:
             "environment": environment.resolved(self.plan, hidden=hidden),
             "picture": picture(self.plan),
             "nodes": table(self.plan),
-            "imageIds": {node.name: node.container.image_id for node in self.plan.ranks if node.container},
             **({"weights": weights} if weights else {}),
             **({"mesh": mesh.outputs([node.name for node in self.plan.ranks])} if mesh else {}),
         }
@@ -102,11 +103,14 @@ class Refused(ProblemsError):
 class Brought:
     """What the operator brings as local files, and what speaks against it already here.
 
-    `image_id` is what the image's archive stands for, `archive` its size; `marker_size` is that of the mesh's marker.
-    Sizes are in bytes. `manifest` has digests of the weights' files.
+    `image_id` is what the image's archive stands for, `machine` docker's word for what it is for, `archive` its size;
+    `image_ref` is the name of what is built. `marker_size` is that of the mesh's marker. Sizes are in bytes. `manifest`
+    has digests of the weights' files.
     """
 
     image_id: str | None = None
+    image_ref: str | None = None
+    machine: str = ""
     archive: int = 0
     library: Choice | None = None
     marker_size: int | None = None
@@ -116,11 +120,12 @@ class Brought:
 
 def brought(settings: Settings) -> Brought:
     """Look at the operator's local files; no node is asked."""
-    image_id, size, problems = _archived(settings)
+    image = _image(settings)
     library, of_library = local_library(settings)
     marker, of_marker = _marker(settings)
     manifest, of_manifest = _manifest(settings)
-    return Brought(image_id, size, library, marker, manifest, (*problems, *of_library, *of_marker, *of_manifest))
+    problems = (*image.problems, *of_library, *of_marker, *of_manifest)
+    return replace(image, library=library, marker_size=marker, manifest=manifest, problems=problems)
 
 
 def offline() -> bool:
@@ -140,7 +145,15 @@ def survey(settings: Settings, stack: StackName, *, changing: bool = False) -> S
     if problems:
         raise ProblemsError(problems)
     if offline():
-        plan = make(settings, None, stack, image_id=own.image_id, library=own.library, marker_size=own.marker_size)
+        plan = make(
+            settings,
+            None,
+            stack,
+            image_id=own.image_id,
+            image_ref=own.image_ref,
+            library=own.library,
+            marker_size=own.marker_size,
+        )
         here = {link.name: link for link in links}
         return Survey(plan, here, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings, plan.notes)
     sending.remember(stack.stack, _to_be_sent(settings, own.library))
@@ -166,10 +179,12 @@ def look(
     folders = sorted({volume.source for volume in settings.engine.volumes if volume.source.startswith("/")})
     weights = {node.name: path for node in settings.ranks if (path := settings.weights_on(node))}
     shared = {node.name: wanted for node in settings.ranks if (wanted := _of_nfs(settings, node))}
-    question = Question(stack, settings.fleet.id, links, named, folders, weights, settings.mesh.enabled, shared)
+    image = own.image_ref or settings.engine.image.ref
+    question = Question(stack, settings.fleet.id, links, named, folders, weights, settings.mesh.enabled, shared, image)
     seen = at_rest(lambda: probe(question)) if changing else probe(question)
     facts = {name: parse(observed) for name, observed in seen.observed.items()}
-    asked = Look(settings, stack, seen, frozenset(lost_nodes(stack.stack)), changing, own.archive, own.manifest)
+    lost = frozenset(lost_nodes(stack.stack))
+    asked = Look(settings, stack, seen, lost, changing, own.archive, own.manifest, own.machine)
     found = preflight.before_plan(asked)
     doubtful = {one.path for one in found if one.code in ("other-node", "other-owner")}
     remember_links(stack.stack, [link for link in links if link.name in seen.observed.keys() - doubtful])
@@ -182,7 +197,8 @@ def look(
             settings,
             facts,
             stack,
-            image_id=own.image_id or agreed_image(settings, facts),
+            image_id=own.image_id,
+            image_ref=own.image_ref,
             library=own.library,
             marker_size=own.marker_size,
             found=wires.ring,
@@ -248,18 +264,27 @@ def local_library(settings: Settings) -> tuple[Choice | None, list[Problem]]:
     return found, list(nccl.of_local(settings, found))
 
 
-def _archived(settings: Settings) -> tuple[str | None, int, list[Problem]]:
-    """The image id that the operator's archive stands for, and its size in bytes, if there is one."""
+def _image(settings: Settings) -> Brought:
+    """The operator's archive of the image, or what it is built of."""
     image = settings.engine.image
-    if image.archive is None:
-        return None, 0, []
-    file = ROOT / Path(image.archive).expanduser()
-    try:
-        return archive_id(file, image.ref), file.stat().st_size, []
-    except ImageError as error:
-        path = config_path(("engine", "image", "archive"))
-        wanted = "an archive of `docker save`"
-        return None, 0, [Problem("image-archive", path, f"cannot be used: {error}", wanted, "")]
+    if image.archive is not None:
+        file = ROOT / Path(image.archive).expanduser()
+        try:
+            held = archived(file, image.ref)
+            return Brought(held.identity, machine=held.architecture, archive=file.stat().st_size)
+        except ImageError as error:
+            path = config_path(("engine", "image", "archive"))
+            wanted = "an archive of `docker save`"
+            return Brought(problems=(Problem("image-archive", path, f"cannot be used: {error}", wanted, ""),))
+    if image.build is not None:
+        try:
+            context = Context(ROOT / Path(image.build.context).expanduser(), image.build.dockerfile).pack()
+            return Brought(image_ref=built_ref(image.ref, context, image.build.model_dump()))
+        except ContextError as error:
+            path = config_path(("engine", "image", "build"))
+            wanted = "a folder that you may read, with a recipe in it"
+            return Brought(problems=(Problem("image-build", path, f"cannot be used: {error}", wanted, ""),))
+    return Brought()
 
 
 def _to_be_sent(settings: Settings, library: Choice | None) -> dict[str, Path]:

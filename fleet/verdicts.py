@@ -34,7 +34,9 @@ class About(StrEnum):
     MESH = "a mesh"
     GPUS = "GPUs"
     ARCHIVE = "an archive of the image"
-    NO_ARCHIVE = "no archive of the image"
+    BUILD = "an image that is built"
+    PRESENT = "an image that is on the nodes"
+    BY_NAME = "an image that is there or pulled"
     VOLUMES = "folders for the engine"
     ENGRAM = "a folder for the packed engram"
     WEIGHTS = "engine.weights"
@@ -318,8 +320,10 @@ CHECKS: tuple[Row, ...] = (
     _refused("docker-rights", "the login user may use docker"),
     _refused("container-name", "the container's name is free"),
     _refused("image-archive", "the image's archive can be used", About.ARCHIVE),
-    _refused("image-missing", "the image is there", About.NO_ARCHIVE),
-    _refused("image-ids", "the image is the same everywhere", About.NO_ARCHIVE),
+    _refused("image-build", "what the image is built of can be read", About.BUILD),
+    _refused("image-missing", "the image is there", About.PRESENT),
+    _refused("image-ids", "the image is the same everywhere", About.BY_NAME),
+    _refused("image-machine", "the image is for the nodes' machines"),
     _refused("image-look", "the image can be looked into", About.LIBRARY),
     _problem("image-module", "the image has what variables need of it", About.PROFILE),
     _warning("engine-unhealthy", "no rank fails docker's healthcheck"),

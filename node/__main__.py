@@ -70,6 +70,7 @@ def act(system: System, verb: str, request: Request) -> Json:
             weights=asked.get("weights"),
             nfs=asked.get("nfs"),
             with_mesh=asked.get("mesh") or False,
+            image=asked.get("image") or "",
         )
     # Compiling these costs more time than `observe` takes.
     if verb == "status":

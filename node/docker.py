@@ -70,6 +70,11 @@ class Docker:
             for name in [*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]
         }
 
+    def image(self, name: str) -> Json | None:
+        """For which machine an image is, in docker's word; None where there is none of that name."""
+        found = self.get(f"/images/{name}/json")
+        return {"architecture": str(found.get("Architecture", ""))} if found else None
+
     def version(self) -> str:
         """The daemon's version."""
         return str(self.get("/version")["Version"])

@@ -13,8 +13,13 @@ SHORTEST = 4  # a shorter value is a word of every other line, and no secret
 def hide(lines: Iterable[str], env: Iterable[str]) -> list[str]:
     """Lines of a log without the values of those variables (`NAME=value`) that are named like secrets."""
     pairs = [pair.partition("=") for pair in env]
-    values = {value for name, _, value in pairs if len(value) >= SHORTEST and NAME.fullmatch(name)}
-    if not values:
+    return hide_values(lines, [value for name, _, value in pairs if NAME.fullmatch(name)])
+
+
+def hide_values(lines: Iterable[str], values: Iterable[str]) -> list[str]:
+    """Lines without these values, and without each line of one that has several."""
+    parts = {part for value in values for part in value.splitlines() if len(part) >= SHORTEST}
+    if not parts:
         return list(lines)
-    pattern = re.compile("|".join(map(re.escape, sorted(values, key=len, reverse=True))))
+    pattern = re.compile("|".join(map(re.escape, sorted(parts, key=len, reverse=True))))
     return [pattern.sub(HIDDEN, line) for line in lines]

@@ -31,13 +31,15 @@ def observe(
     weights: str | None = None,
     nfs: Json | None = None,
     with_mesh: bool | str = False,
+    image: str = "",
 ) -> Json:
     """The parts of `Observed` that are asked for, or all of it. A part that cannot be had is null and in "errors".
 
     `named` are paths of NCCL libraries of the operator's, `folders` those of other things that the engine gets,
-    `weights` the folder with its weights, `nfs` what is to be known of sharing them. All of it has these two parts only
-    where they are asked for, and the mesh only where it is wanted (`with_mesh`; "full" for what is left out where all
-    is as the journal has it), or where something of one is on the node.
+    `weights` the folder with its weights, `nfs` what is to be known of sharing them, `image` its image by name. All of
+    it has the parts "weights" and "nfs" only where they are asked for, and the mesh only where it is wanted
+    (`with_mesh`; "full" for what is left out where all is as the journal has it), or where something of one is on the
+    node.
     """
     sides = mesh.EVERYTHING if with_mesh == "full" else mesh.PREVIEW
     if parts is not None:
@@ -57,7 +59,7 @@ def observe(
         "files": lambda: {"files": _files(system)},
         "forwarding": lambda: _forwarding(system),
         "nccl": lambda: {"nccl": nccl.observe(system, asking.stack if asking else None, named)},
-        "docker": lambda: {"docker": _docker(system)},
+        "docker": lambda: {"docker": _docker(system, image)},
         "processes": lambda: holders.observe(system),
         "platform": lambda: platform.observe(system),
         "folders": lambda: {"folders": platform.folders(system, folders)},
@@ -314,11 +316,12 @@ def _forwarding(system: System) -> Json:
     }
 
 
-def _docker(system: System) -> Json:
+def _docker(system: System, image: str) -> Json:
     docker = connect(system)
     version, images, containers = system.parallel([docker.version, docker.images, docker.containers])
     shut_out = _shut_out(system, system.environ("SUDO_USER"))
-    return {"version": version, "images": images, "containers": containers, "shut_out": shut_out}
+    own = docker.image(image) if image in images else None
+    return {"version": version, "images": images, "image": own, "containers": containers, "shut_out": shut_out}
 
 
 def _shut_out(system: System, user: str) -> str | None:

@@ -34,7 +34,8 @@ Register = Callable[..., Graph]
 def planned(
     config: dict[str, Any],
     *,
-    image_id: str = IMAGE_ID,
+    image_id: str | None = IMAGE_ID,
+    image_ref: str | None = None,
     machines: dict[str, str] | None = None,
     library: Choice | None = None,
     weights: dict[str, dict[str, Any]] | None = None,
@@ -42,7 +43,7 @@ def planned(
 ) -> Plan:
     """The plan for fresh nodes; `machines` gives some of them another machine id, `weights` what is in that folder.
 
-    `library` is a local one, `seen` by node what else is there.
+    `library` is a local one, `seen` by node what else is there, `image_ref` the name of an image that is built.
     """
     settings = load(config)
     facts = {}
@@ -51,7 +52,7 @@ def planned(
         raw["machine_id"] = (machines or {}).get(node.name, raw["machine_id"])
         raw["weights"] = (weights or {}).get(node.name)
         facts[node.name] = parse(raw | (seen or {}).get(node.name, {}))
-    return make(settings, facts, STACK, image_id=image_id, library=library)
+    return make(settings, facts, STACK, image_id=image_id, image_ref=image_ref, library=library)
 
 
 def links_of(plan: Plan) -> dict[str, Link]:

@@ -95,6 +95,7 @@ class Machine(System):
         self.containers: list[dict[str, Any]] = []
         self.made = 0  # containers
         self.volumes: list[dict[str, Any]] = []
+        self.images: dict[str, dict[str, str]] = {}  # by name, as `inspect` shows them
         self.env = {"SSH_CONNECTION": "198.18.0.254 40000 198.18.0.11 22"}
         self.hooks: dict[str, Callable[[list[str]], Result | None]] = {}
         self.neighbours: list[dict[str, Any]] = []
@@ -372,6 +373,8 @@ class Machine(System):
     def docker_call(self, method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:  # noqa: ARG002
         if method == "GET" and path.startswith("/containers/json"):
             return 200, json.dumps([self._listed(c) for c in self.containers]).encode()
+        if path.startswith("/images/"):
+            return self._image(path.split("/", 2)[2])
         if path == "/volumes":
             return 200, json.dumps({"Volumes": self.volumes}).encode()
         if one := re.fullmatch(r"/volumes/([\w.-]+)", path):
@@ -381,7 +384,7 @@ class Machine(System):
         found = re.fullmatch(r"/containers/([^/?]+)(/\w+)?(\?.*)?", path)
         container = next((c for c in self.containers if found and c["id"] == found[1]), None)
         if container is None:
-            return {"/version": (200, b'{"Version": "20.10"}'), "/images/json": (200, b"[]")}.get(path, (404, b"{}"))
+            return {"/version": (200, b'{"Version": "20.10"}')}.get(path, (404, b"{}"))
         self.calls.append(["docker", method, path])
         if found and found[2] == "/archive":
             files = container.get("files", {}).get((found[3] or "").partition("path=")[2])
@@ -398,8 +401,20 @@ class Machine(System):
         if found and found[2] == "/logs":
             line = b"loading\nready\n"
             return 200, b"\1\0\0\0" + len(line).to_bytes(4, "big") + line
+        return 200, json.dumps(self._shown(container)).encode()
+
+    def _image(self, path: str) -> tuple[int, bytes]:
+        """What is told of all images, `json`, or of one, `NAME/json`."""
+        if path == "json":
+            listed = [{"Id": one["Id"], "RepoTags": [name]} for name, one in self.images.items()]
+            return 200, json.dumps(listed).encode()
+        one = self.images.get(path.removesuffix("/json"))
+        return (200, json.dumps(one).encode()) if one else (404, b"{}")
+
+    @staticmethod
+    def _shown(container: dict[str, Any]) -> dict[str, Any]:
         told = container.get("told") or {}
-        shown = {
+        return {
             "State": {
                 "ExitCode": 1,
                 "StartedAt": "2025-01-01T00:00:00Z",
@@ -415,7 +430,6 @@ class Machine(System):
             "HostConfig": told.get("HostConfig", {}),
             "Mounts": told.get("Mounts", []),
         }
-        return 200, json.dumps(shown).encode()
 
     def _volume(self, method: str, path: str, name: str) -> tuple[int, bytes]:
         volume = next((one for one in self.volumes if one["Name"] == name), None)

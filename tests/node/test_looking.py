@@ -138,6 +138,12 @@ def test_observing_changes_nothing(fabric: Machine) -> None:
     assert fabric.steps == []
 
 
+def test_for_which_machine_the_engines_image_is_is_told_where_it_is_there(machine: Machine) -> None:
+    machine.images = {"engine:1": {"Id": "sha256:1", "Architecture": "arm64"}}
+    for name, image in (("engine:1", {"architecture": "arm64"}), ("engine:2", None), ("", None)):
+        assert observe.observe(machine, OWNER, image=name)["docker"]["image"] == image
+
+
 def test_a_missing_tool_is_an_error_of_its_part_only(machine: Machine) -> None:
     def dead(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         raise OSError("connection refused")

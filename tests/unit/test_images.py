@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.drift import of_fleet, of_image
+from fleet.drift import of_fleet, of_group, of_image
 from fleet.facts import parse
 from fleet.loading import load
 from fleet.plan import Plan
@@ -67,6 +67,47 @@ def test_the_same_loss_a_second_time_reads_differently() -> None:
         if (found := of_image(plan.nodes[1], "engine:1", {**raw["spark2"], "time": time}))
     ]
     assert len(set(texts)) == 2
+
+
+BUILT = {"engine.image": {"ref": "engine:1", "build": {"context": ".", "node": "spark3"}}}
+REF = "engine:1-0123456789ab"
+
+
+def of_a_build(having: dict[str, str]) -> tuple[Plan, dict[str, dict[str, Any]]]:
+    """The plan of an image that is built, and nodes some of which have it, by their names."""
+    raw = observed.fleet(4)
+    for name, identity in having.items():
+        raw[name]["docker"]["images"] = {REF: identity}
+    facts = {name: parse(answer) for name, answer in raw.items()}
+    return make(load(changed(ring(), BUILT)), facts, StackName("spark-fabric", "test"), image_ref=REF), raw
+
+
+def drifted(having: dict[str, str]) -> list[str]:
+    return [node for node, stage in of_fleet(*of_a_build(having)).stages if stage == "image"]
+
+
+def test_of_a_build_the_image_of_the_node_that_built_is_the_right_one() -> None:
+    assert of_a_build({"spark1": OTHER, "spark3": ID})[0].image_id == ID
+    assert of_a_build({"spark1": OTHER})[0].image_id == OTHER  # it goes back from there
+    assert of_a_build({"spark1": OTHER, "spark2": ID})[0].image_id is None
+    assert drifted({"spark1": OTHER, "spark2": ID, "spark3": ID}) == ["spark1", "spark4"]
+
+
+def test_what_is_built_is_missed_on_all_nodes_although_nobody_knows_its_id() -> None:
+    assert drifted({}) == ["spark1", "spark2", "spark3", "spark4"]
+    assert drifted(dict.fromkeys(("spark1", "spark2", "spark3", "spark4"), ID)) == []
+
+
+def test_an_engine_whose_image_was_lost_everywhere_and_built_anew_is_started_anew() -> None:
+    plan, raw = of_a_build(dict.fromkeys(("spark1", "spark2", "spark3", "spark4"), ID))
+    for rank, node in enumerate(raw.values()):
+        labels = {"stack": plan.label, "group": plan.group, "start": "100", "rank": str(rank)}
+        labels = {f"spark-fabric.{key}": value for key, value in labels.items()}
+        node["docker"]["containers"] = [{"name": "e", "state": "running", "labels": labels, "image_id": ID}]
+        node["started"] = {"start": "100"}
+    assert of_group(plan, raw, "200").broken is None
+    raw["spark2"]["docker"]["containers"][0]["image_id"] = OTHER
+    assert of_group(plan, raw, "200").reasons == (f"rank 1 (spark2): e is of image {'2' * 12}, not {'1' * 12}",)
 
 
 def test_a_node_without_a_rank_needs_no_image() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fleet import image, on_node, overlay
+from fleet.docker_on_node import ImageError
 from fleet.facts import parse
-from fleet.image import ImageError, ensure, holds, looks
+from fleet.image import ensure, holds, looks
 from fleet.loading import load
 from fleet.plan import Plan
 from fleet.planner import agreed_image, make

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fleet import on_node, overlay, survey
+from fleet import containers, on_node, overlay, survey
 from fleet.loading import load
 from fleet.on_node import Link
 from fleet.probe import Probe, Question, probe
 from fleet.problems import Problem
 from fleet.stack import StackName
-from fleet.survey import Refused, Survey, look
+from fleet.survey import Refused, Survey, brought, look
 from tests.unit import fakes, heard, observed
 from tests.unit.fakes import link
-from tests.unit.looks import at_first
+from tests.unit.looks import at_first, planned
 from tests.unit.stacks import changed, ring
 
 STACK = StackName("spark-fabric", "test")
@@ -114,6 +114,64 @@ def test_an_image_may_be_missing_where_the_operator_has_an_archive(raw: Raw, mon
     raw["spark2"]["docker"]["images"] = {}
     image = {"ref": "engine:1", "archive": "engine.tar"}
     assert looked(raw, monkeypatch, **{"engine.image": image})[1] == []
+
+
+BUILD = {"ref": "engine:1", "build": {"context": "."}}
+PULL = {"ref": f"engine@sha256:{'a' * 64}", "pull": True}
+
+
+@pytest.mark.parametrize("image", [BUILD, PULL])
+def test_an_image_may_be_missing_where_it_is_built_or_pulled(
+    image: dict[str, Any], raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("spark1", "spark2"):
+        raw[name]["docker"]["images"] = {}
+    assert looked(raw, monkeypatch, **{"engine.image": image})[1] == []
+
+
+def test_different_images_under_one_digest_are_refused_and_of_a_build_the_builders_counts(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, node in enumerate(raw.values()):
+        node["docker"]["images"] = dict.fromkeys((PULL["ref"], "engine:1"), f"sha256:{number // 3:064}")
+    assert codes(looked(raw, monkeypatch, **{"engine.image": PULL})[1]) == [("image-ids", "spark-fabric:engine.image")]
+    found, problems = looked(raw, monkeypatch, **{"engine.image": BUILD})
+    assert problems == []
+    assert [node for node, stage in found.drift.stages if stage == "image"] == ["spark4"]
+
+
+@pytest.mark.parametrize("image", ["engine:1", BUILD, PULL])
+def test_an_image_for_another_machine_is_refused_on_each_node(
+    image: Any, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node in raw.values():
+        node["docker"]["image"] = {"architecture": "arm64"}
+    assert looked(raw, monkeypatch, **{"engine.image": image})[1] == []
+    raw["spark2"]["docker"]["image"] = {"architecture": "amd64"}
+    raw["spark3"]["docker"]["image"] = None
+    _, problems = looked(raw, monkeypatch, **{"engine.image": image})
+    assert codes(problems) == [("image-machine", "spark2")]
+    assert "is for amd64, wanted one for arm64. Build it on such a machine" in problems[0].text()
+
+
+def test_an_archive_for_another_machine_is_refused_before_it_is_sent(raw: Raw) -> None:
+    found = list(containers.architecture(planned(load(ring()), raw, machine="amd64")))
+    assert codes(found) == [("image-machine", f"spark{number}") for number in range(1, 5)]
+    assert "engine:1 in the archive is for amd64" in found[0].text()
+    assert list(containers.architecture(planned(load(ring()), raw, machine="arm64"))) == []
+
+
+def test_what_is_built_is_named_by_what_it_is_built_of(tmp_path: Path) -> None:
+    settings = load(changed(ring(), {"engine.image": {"ref": "engine:1", "build": {"context": str(tmp_path)}}}))
+    (problem,) = brought(settings).problems
+    assert (problem.code, problem.path) == ("image-build", "spark-fabric:engine.image.build")
+    assert f"cannot be used: {tmp_path} holds no Dockerfile" in problem.text()
+    (tmp_path / "Dockerfile").write_text("FROM base\n")
+    first = brought(settings).image_ref
+    assert first
+    assert first.startswith("engine:1-")
+    (tmp_path / "Dockerfile").write_text("FROM base:2\n")
+    assert brought(settings).image_ref not in (None, first)
 
 
 def test_a_user_whom_docker_shuts_out_is_named(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
