@@ -20,7 +20,7 @@ from fleet.plan import Plan
 
 ENSURE = "exec python3 -IS fleet/image.py"
 BUILD = "exec python3 -IS fleet/building.py"
-IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}")
+AS = re.compile(r", (sha256:[0-9a-f]{64})$", re.MULTILINE)  # behind the name, which may end with another digest
 
 
 def images_on(
@@ -49,7 +49,7 @@ def images_on(
 
 def identity(image: local.Command) -> pulumi.Output[str | None]:
     """The id that the image turned out to have on a node."""
-    return image.stdout.apply(lambda said: found[0] if (found := IMAGE_ID.search(said)) else None)
+    return image.stdout.apply(lambda said: found[1] if (found := AS.search(said)) else None)
 
 
 def _built(

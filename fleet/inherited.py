@@ -55,6 +55,7 @@ def inherited(plan: Plan, observed: Mapping[str, Json], by_hand: Mapping[str, Js
         if seen is not None:
             parts += [*_netplan(node, seen), *_mesh(plan.settings, node, seen)]
             parts += _docker(plan, node, by_hand.get(node.name) or {})
+            parts += _image(node, by_hand.get(node.name) or {}, seen)
     return parts
 
 
@@ -153,6 +154,21 @@ def _container(settings: Settings, node: NodePlan, container: Json) -> Part:
         why = "last of all, when no node mounts its weights any more: a mount without its server can hang a node"
         return Part(Fate.STOP, node.name, name, f"{why}. docker stop {container['name']}", open=True)
     return Part(Fate.STOP, node.name, name, f"docker stop {container['name']}, or the launcher's stop.sh", open=True)
+
+
+def _image(node: NodePlan, by_hand: Json, seen: Json) -> Iterator[Part]:
+    """The image that the launcher's engine runs, which it builds on each node: then all have another one."""
+    engine = next((one for one in by_hand.get("containers") or [] if EXPORTER not in one["name"]), None)
+    if engine is None or node.container is None:
+        return
+    listed = (seen.get("docker") or {}).get("containers") or []
+    identity = next((one.get("image_id") for one in listed if one["name"] == engine["name"]), None)
+    what, runs = f"image {engine['image']}", node.container
+    if identity and identity == runs.image_id:
+        yield Part(Fate.ADOPT, node.name, what, "the engine runs it; destroy leaves it")
+    else:
+        why = f"the engine runs {runs.image}. The launcher builds on each node; engine.image.build builds once for all"
+        yield Part(Fate.LEAVE, node.name, what, why)
 
 
 def _mount(plan: Plan, node: NodePlan, mount: Json, volume: Json) -> Part:

@@ -54,8 +54,9 @@ def _matching(pattern: re.Pattern[str], code: str, wanted: str, hint: str = "") 
 
 
 def _as_docker_lists_it(ref: str) -> str:
-    """`name` is `name:latest`, and a tag beside a digest means nothing."""
+    """`name` is `name:latest`, a tag beside a digest means nothing, and docker's own registry goes without a name."""
     name, _, digest = ref.partition("@")
+    name = re.sub(r"^((index\.)?docker\.io/)?(library/(?=[^/]+$))?", "", name)
     tagged = ":" in name.rpartition("/")[2]
     if digest:
         return f"{name.rpartition(':')[0] if tagged else name}@{digest}"

@@ -116,7 +116,7 @@ def test_named_keys_are_keys(path: Path) -> None:
     sections = "|".join(Settings.model_fields)
     for key in re.findall(rf"(?<![\w/.-])(?:{sections})(?:\[\])?\.[\w.\[\]]+", re.sub(r"-m \S+", "", code(path))):
         place = re.sub(r"\[\d+\]", "[]", key.rstrip("."))
-        free = re.sub(r"\.(env|headEnv)\.\w+$", r".\1", place)
+        free = re.sub(r"\.(env|headEnv|args|secrets)\.\w+$", r".\1", place)
         assert place.endswith((".py", ".json")) or free in keys or key in CODES, key
 
 

@@ -26,6 +26,10 @@ DIGEST = "sha256:" + "a" * 64
         ("registry:5000/team/engine:1", "registry:5000/team/engine:1"),
         (f"engine@{DIGEST}", f"engine@{DIGEST}"),
         (f"registry:5000/engine:1@{DIGEST}", f"registry:5000/engine@{DIGEST}"),
+        (f"docker.io/team/engine@{DIGEST}", f"team/engine@{DIGEST}"),
+        ("index.docker.io/library/engine:1", "engine:1"),
+        ("library/engine", "engine:latest"),
+        ("library/team/engine:1", "library/team/engine:1"),
     ],
 )
 def test_an_image_is_looked_for_under_the_name_that_docker_lists(written: str, meant: str) -> None:
