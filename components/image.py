@@ -20,6 +20,10 @@ from fleet.plan import Plan
 
 ENSURE = "exec python3 -IS fleet/image.py"
 BUILD = "exec python3 -IS fleet/building.py"
+IN_PLAIN = (
+    "engine.image.build.secrets is plain text in the stack file, and so in the history of its updates: "
+    "set each with `pulumi config set --secret --path`"
+)
 AS = re.compile(r", (sha256:[0-9a-f]{64})$", re.MULTILINE)  # behind the name, which may end with another digest
 
 
@@ -61,6 +65,8 @@ def _built(
     parent: pulumi.Resource,
 ) -> local.Command:
     """The resource that has the image built. What it is told is a secret, since secrets are in it."""
+    if wanted["secrets"] and not holds_secret("engine"):
+        pulumi.warn(IN_PLAIN)
     longest = building.LIMIT_S + bringing.LIMIT_S + 8 * ASK_LIMIT_S
     return on_nodes(
         "image-build",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pulumi
 import pytest
 
+from components import image
 from fleet.drift import Drift, StageDrift
 from tests.graph.conftest import IMAGE_ID, Register, planned
 from tests.graph.recorder import COMMAND, CONTAINER, Graph, is_secret, plain
@@ -106,6 +108,15 @@ def test_secrets_of_a_build_are_in_one_resource_and_encrypted(built: Graph, regi
     config = building(secrets={})
     assert not is_secret(register(config)["image-build"].inputs["stdin"])
     assert is_secret(register(config, secret_keys=("engine",))["image-build"].inputs["stdin"])
+
+
+def test_secrets_in_plain_text_are_warned_of(register: Register, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi, "warn", said.append)
+    register(building(secrets={"OTHER": "hunter3"}), secret_keys=("engine",))
+    assert said == []
+    register(building(secrets={"OTHER": "hunter3"}))
+    assert said == [image.IN_PLAIN]
 
 
 def test_a_build_has_one_text_in_all_versions(built: Graph) -> None:
