@@ -401,7 +401,7 @@ class Machine(System):
         if found and found[2] == "/logs":
             line = b"loading\nready\n"
             return 200, b"\1\0\0\0" + len(line).to_bytes(4, "big") + line
-        return 200, json.dumps(self._shown(container)).encode()
+        return 200, json.dumps(self._told_of(container)).encode()
 
     def _image(self, path: str) -> tuple[int, bytes]:
         """What is told of all images, `json`, or of one, `NAME/json`."""
@@ -412,7 +412,7 @@ class Machine(System):
         return (200, json.dumps(one).encode()) if one else (404, b"{}")
 
     @staticmethod
-    def _shown(container: dict[str, Any]) -> dict[str, Any]:
+    def _told_of(container: dict[str, Any]) -> dict[str, Any]:
         told = container.get("told") or {}
         return {
             "State": {

@@ -29,7 +29,7 @@ REPORT = {"EXTRA_SGLANG_ARGS": "--sleep-on-idle --enable-cache-report"}
 @contextmanager
 def serving(env: Mapping[str, str]) -> Iterator[int]:
     """The port of a simulated engine's API."""
-    with Api(parse({"HOST": "127.0.0.1", "SERVER_PORT": "0", **env}), lambda: "") as api:
+    with Api(parse({"HOST": "127.0.0.1", "SERVER_PORT": "0", **env}), lambda _: "") as api:
         threading.Thread(target=api.serve_forever, args=(0.01,), daemon=True).start()
         yield api.server_address[1]
         api.shutdown()
