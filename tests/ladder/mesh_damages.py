@@ -217,6 +217,7 @@ DISRUPTIVE = (
         f"touch {DIES} && until systemctl is-failed -q {marker('rocep1s0f1')}; do sleep 0.3; done && rm {DIES}",
         "markers",
         (gone(marker("rocep1s0f1"), "failed (failed), started again "),),
+        also=(("spark4", Told("marker-flaps", "", f"{marker('rocep1s0f1')}: died and was started again ")),),
     ),
     Damage(
         "unit of the markers changed",

@@ -74,7 +74,8 @@ def test_what_no_engine_feels_is_repaired_under_it_and_nothing_else_is_touched(i
     in_place.look.nothing_but([KILLED, *IN_PLACE])
     assert in_place.planned == in_place.done == {("update", f"{damage.node}-markers") for damage in IN_PLACE}
     assert in_place.record.ended(in_place.since) == set()
-    assert in_place.record.disturbances == []
+    assert [call for call in in_place.record.calls if call.tool != "systemctl"] == []
+    assert in_place.record.changes == []
     assert in_place.empty == ""
     assert in_place.left == []
 
@@ -140,7 +141,7 @@ def test_a_cap_above_what_the_queues_take_fails_the_proof_with_function_cap_and_
     rig.set("proof", {"minimum": "1m"})
     run = rig.up(ok=False)
     report = rig.pulumi("stack", "output", "proof").out
-    assert report.startswith("proof failed\n"), report
+    assert report.startswith("proof failed\n"), run
     queues = "hairpin queues of 8192 packets (mesh.hairpinQueueSize) take messages of up to 262144 bytes"
     cap = "the cap is 1048576 (mesh.maxSize, mesh.gatherSize)"
     for seen in ("spark2 enp1s0f1np1: rx_out_of_buffer grew by ", "spark3 rocep1s0f1: out_of_sequence grew by "):
