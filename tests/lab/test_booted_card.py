@@ -106,7 +106,7 @@ def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> Non
     before = lab.snapshots()
     with forwarded(lab):
         (index,) = lab.walk().view("spark1")["functions"]["enp1s0f0np0"]["gids"]
-        path = {"device": "rocep1s0f0", "address": "10.98.1.2", "sport": 65535, "gid_index": int(index), "frames": 5}
+        path = {"device": "rocep1s0f0", "address": "10.98.1.2", "sport": 65535, "gid_index": int(index), "bursts": [5]}
         ask = lab.walk().nodes["spark1"]
         (answer,) = ask.call("reach", paths=[path])
         assert (answer["works"], answer["receiver"]) == (True, ["spark3", "rocep1s0f1"]), answer
