@@ -35,6 +35,8 @@ FABRIC = {("update", "fabric-staged"), ("update", "fabric-verified")}
 GROUP = {("replace", name) for name in ("stop", "gate", "halt", "health")}
 CUT_OFF = ("gid-port", "drift plane0", "drift plane1")
 NAMED_WITHIN_S = 15
+# Of the engine: its drift is told apart, and docker's own healthcheck notices in its own time what harms an engine.
+BESIDE = ("engine", "engine-unhealthy")
 OWN = "/var/lib/spark-fabric/"  # the journal, and what lies beside it
 
 Line = tuple[str, str, str, str]  # code, node, object, what was seen
@@ -121,7 +123,7 @@ class Fleet:
         lines = [
             (line["code"], line["node"] or "", line["subject"], line["seen"])
             for line in bad
-            if line["code"] != "engine" and not line["code"].startswith("drift ")
+            if line["code"] not in BESIDE and not line["code"].startswith("drift ")
         ]
         return Look(lines, [line["seen"] for line in bad if line["code"] == "engine"], run.code)
 
