@@ -150,15 +150,19 @@ def test_one_up_brings_all_paths_the_cap_and_the_engine_and_proves_that_it_uses_
     record.assert_disruption_without_engine()
 
 
-def test_a_preview_finds_nothing_to_do(fleet: Fleet) -> None:
+def test_a_preview_finds_nothing_to_do_and_a_proof_that_is_off_takes_nothing_along(fleet: Fleet) -> None:
     fleet.rig.unchanged()
+    fleet.rig.set("proof", {"enabled": False})
+    engines = fleet.rig.engines()
+    _, done = logged_up(fleet.rig)
+    assert done.kinds == {("delete", name) for name in ("proof", "proven", "proofs")}
+    assert fleet.rig.engines() == engines
 
 
 def test_another_queue_size_is_put_in_effect_one_function_at_a_time(fleet: Fleet) -> None:
-    fleet.rig.set("proof", {"enabled": False})
     fleet.rig.set("mesh.hairpinQueueSize", 4096)
     steps = fleet.rig.preview()
-    assert fleet.mesh_resources(steps) == {*fleet.every(*STAGES), "mesh-verified", "proof", "proven"}
+    assert fleet.mesh_resources(steps) == {*fleet.every(*STAGES), "mesh-verified"}
     record = fleet.up(steps)
     for node in fleet.rig.lab.names:
         reloads = [call for call in record.calls if call.node == node and call.verb == "dev-reload"]
