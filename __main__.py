@@ -49,7 +49,7 @@ def main() -> None:
 
     from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415
 
-    cluster = Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group, found.reading))
+    cluster = Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group, found.readings))
     for name, value in found.outputs(hidden=holds_secret("engine")).items():
         pulumi.export(name, value)
     pulumi.export("imageIds", dict(cluster.image_ids))

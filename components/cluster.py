@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -37,14 +37,15 @@ class ClusterArgs:
     links: Mapping[str, Link]
     drift: Drift
     group: Group
-    reading: Reading | None = None  # of weights, where there is a manifest of them
+    readings: Sequence[Reading] = ()  # of weights, where there is a manifest of them
 
 
 class Cluster(pulumi.ComponentResource):
     """Everything that one stack manages.
 
-    Images come first, and the reading of weights: what is missing must not cost a running engine. On nodes that are not
-    ours yet that waits until they are, since what was read is kept there. Then the stop, which whatever replaces the
+    Images come first, and the reading of weights: what is missing must not cost a running engine. On a node that is not
+    ours yet weights are read last before the engine: what was read is kept with what is ours, and the reading holds the
+    node's lock, which stages want. Then the stop, which whatever replaces the
     group replaces: its delete stops all ranks side by side, before Pulumi deletes the containers one by one. Then the
     standstill: whatever is disruptive replaces it, and with it gate and containers; these are deleted first, the stages
     change in place, and the group starts anew.
@@ -61,9 +62,7 @@ class Cluster(pulumi.ComponentResource):
         self.image_ids: Mapping[str, pulumi.Input[str | None]] = {
             name: plan.image_id or identity(image) for name, image in images.items()
         }
-        early: list[pulumi.Resource] = [*images.values()]
-        if args.reading and args.reading.before:
-            early.append(weights_read(links, args.reading, owner, [], self))
+        ours = weights_read(links, (one for one in args.readings if one.ours), owner, [], self)
         disruptive = drift.disruptive() or ""
         stop = on_nodes(
             "stop",
@@ -76,7 +75,7 @@ class Cluster(pulumi.ComponentResource):
             delete=f"{ON_NODE} engines:stop",
             restart=disruptive or args.group.broken or "",
             opts=pulumi.ResourceOptions(
-                parent=self, depends_on=early, replacement_trigger=f"{plan.standstill} {plan.group}"
+                parent=self, depends_on=[*images.values(), *ours], replacement_trigger=f"{plan.standstill} {plan.group}"
             ),
         )
         standstill = digest_only("standstill", plan.standstill, disruptive, self, [stop])
@@ -124,8 +123,7 @@ class Cluster(pulumi.ComponentResource):
             for node in plan.nodes
         ]
         ready = bring_up(mesh, libraries)
-        if args.reading and not args.reading.before:
-            ready.append(weights_read(links, args.reading, owner, [node.stage for node in nodes], self))
+        ready = weights_read(links, (one for one in args.readings if not one.ours), owner, ready, self) or ready
         self.engine = Engine("engine", EngineArgs(plan, owner, links, args.group, standstill, ready), here)
         self.proof: pulumi.Input[str] = "off"
         if plan.settings.proof.enabled:

@@ -1,11 +1,10 @@
-"""The reading of the weights: every file of the manifest once on each node, while an engine may still run."""
+"""The reading of the weights: every file of the manifest once on each node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pulumi
-from pulumi_command import local
 
 from components.remote import LONGEST_S, Owner, on_nodes, timeouts
 from fleet.manifest import Reading
@@ -17,24 +16,30 @@ WEIGH = "exec python3 -IS fleet/weigh.py"
 
 def weights_read(
     links: Mapping[str, Link],
-    reading: Reading,
+    readings: Iterable[Reading],
     owner: Owner,
     after: Sequence[pulumi.Resource],
     parent: pulumi.Resource,
-) -> local.Command:
-    """The resource that fails, naming node and file, where a node has other files than the manifest says."""
-    return on_nodes(
-        "weights-read",
-        [links[name] for name in reading.desired],
-        owner,
-        "weights",
-        reading.desired,
-        create=WEIGH,
-        update=WEIGH,
-        repair=reading.reason,
-        opts=pulumi.ResourceOptions(
-            parent=parent,
-            depends_on=list(after),
-            custom_timeouts=timeouts(LIMIT_S + LIMITS_S["weigh"] + LONGEST_S),  # a call that has begun goes on
-        ),
-    )
+) -> list[pulumi.Resource]:
+    """The resources, one of each node, that fail, naming the file, where it has others than the manifest says.
+
+    Each keeps its name when its node becomes ours: then it only waits for something else.
+    """
+    return [
+        on_nodes(
+            f"{one.node}-weights-read",
+            [links[one.node]],
+            owner,
+            "weights",
+            {one.node: one.desired},
+            create=WEIGH,
+            update=WEIGH,
+            repair=one.reason,
+            opts=pulumi.ResourceOptions(
+                parent=parent,
+                depends_on=list(after),
+                custom_timeouts=timeouts(LIMIT_S + LIMITS_S["weigh"] + LONGEST_S),  # a call that has begun goes on
+            ),
+        )
+        for one in readings
+    ]

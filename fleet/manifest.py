@@ -11,9 +11,11 @@ from typing import Any
 from fleet.look import Planned
 from fleet.plan import Plan
 from fleet.problems import Problem
+from fleet.settings import Settings
 from node.receipts import Json
 
 LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?([^/\s][^/\n]*)")
+DIGEST = "weights-digest"
 NAMED = 3  # files that are told by name
 
 Observed = Mapping[str, Any]
@@ -45,31 +47,32 @@ def read(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """Whose files are to be read: by node what the node program takes, with the digests that are wanted.
+    """The files of one node that are to be read: what the node program takes, with the digests that are wanted.
 
-    `reason` says what has not been read yet, or has changed since; None where nothing is left to do. `before`: all
-    these nodes are ours already, so that it can be done while an engine runs.
+    `reason` says what has not been read yet, or has changed since; None where nothing is left to do. `ours`: the node
+    is ours already, so that it can be done while an engine runs.
     """
 
-    desired: Mapping[str, Json]
+    node: str
+    desired: Json
     reason: str | None
-    before: bool
+    ours: bool
 
 
-def reading(plan: Plan, manifest: Mapping[str, str] | None, observed: Mapping[str, Observed]) -> Reading | None:
-    """None without a manifest, or where no node has a folder that can be read."""
-    if not manifest:
-        return None
-    folders = {name: found for name, seen in observed.items() if (found := _folder(seen))}
-    ranks = [node.name for node in plan.ranks if node.name in folders]
-    desired = {name: {"path": folders[name]["path"], "files": dict(manifest)} for name in ranks}
-    left = [f"{name}: {_left(folders[name], manifest)} files" for name in ranks if _left(folders[name], manifest)]
-    now = max((float(observed[name].get("time") or 0) for name in ranks), default=0.0)
-    owners = [observed[name].get("owner") for name in ranks]
-    fleet_id = plan.settings.fleet.id
-    before = all(owner and plan.stack.owns(owner, fleet_id) for owner in owners)
-    reason = f"not read yet: {', '.join(left)} (seen at {now:.0f})" if left else None
-    return Reading(desired, reason, before) if desired else None
+def readings(plan: Plan, manifest: Mapping[str, str], observed: Mapping[str, Observed]) -> list[Reading]:
+    """Of all ranks that have a folder that can be read; none without a manifest, or where nobody wants to know."""
+    if not manifest or _ignored(plan.settings):
+        return []
+    found = []
+    for node in plan.ranks:
+        seen = observed.get(node.name) or {}
+        if folder := _folder(seen):
+            left, owner = _left(folder, manifest), seen.get("owner")
+            reason = f"not read yet: {left} files (seen at {seen.get('time') or 0:.0f})" if left else None
+            # One that may be adopted is nobody's until it is: it refuses to read.
+            ours = bool(owner and not owner.get("adoptable") and plan.stack.owns(owner, plan.settings.fleet.id))
+            found.append(Reading(node.name, {"path": folder["path"], "files": dict(manifest)}, reason, ours))
+    return found
 
 
 def digests(look: Planned) -> Iterator[Problem]:
@@ -85,12 +88,17 @@ def digests(look: Planned) -> Iterator[Problem]:
             more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
             seen = f"holds other files: {', '.join(texts[:NAMED])}{more}"
             hint = "Copy them there once more, or correct engine.weights.manifest."
-            yield Problem("weights-digest", f"{node.name} {found['path']}", seen, "those of the manifest", hint)
+            yield Problem(DIGEST, f"{node.name} {found['path']}", seen, "those of the manifest", hint)
         if left := _left(found, look.manifest):
             waiting.append(f"{left} on {node.name}")
-    if waiting:
+    if waiting and not _ignored(look.settings):
         seen, wanted = f"are not read yet: {', '.join(waiting)}", "each read once"
-        yield Problem("weights-unverified", "weights files", seen, wanted, "`up` reads them before it stops anything.")
+        hint = "`up` reads them before it stops anything, and on a node that is not this stack's yet once it is."
+        yield Problem("weights-unverified", "weights files", seen, wanted, hint)
+
+
+def _ignored(settings: Settings) -> bool:
+    return DIGEST in settings.preflight.ignore
 
 
 def _left(found: Observed, manifest: Mapping[str, str]) -> int:

@@ -21,7 +21,7 @@ from fleet.drift import Drift, Group, of_fleet, of_group
 from fleet.facts import Facts, parse
 from fleet.library import Choice, read
 from fleet.look import Look, with_plan
-from fleet.manifest import ManifestError, Reading, reading
+from fleet.manifest import ManifestError, Reading, readings
 from fleet.manifest import read as read_manifest
 from fleet.mesh.marker import MarkerError, size_of
 from fleet.node_settings import Node
@@ -53,7 +53,7 @@ class Survey:
     warnings: tuple[Problem, ...]
     notes: tuple[Problem, ...] = ()
     ignored: tuple[Problem, ...] = ()  # what preflight.ignore keeps quiet
-    reading: Reading | None = None  # of weights, where there is a manifest of them
+    readings: Sequence[Reading] = ()  # of weights, where there is a manifest of them
 
     @property
     def ours(self) -> frozenset[str]:
@@ -215,7 +215,7 @@ def look(
     judged = judge(found, asked.running, ignore=wishes.ignore, refuse=wishes.refuse)
     drift = of_fleet(plan, seen.observed)
     group = of_group(plan, seen.observed, new_start=f"{time.time():.0f}")
-    read = reading(plan, own.manifest, seen.observed)
+    read = readings(plan, own.manifest, seen.observed)
     survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored, read)
     return survey, list(judged.problems)
 

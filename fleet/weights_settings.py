@@ -98,7 +98,8 @@ class Weights(Model):
     manifest: scalars.Path | None = Field(
         None,
         description="Local file with the digests of files of the folder, as `sha256sum` prints them. `up` reads those "
-        "once on every node, before it stops anything. Without it nobody reads them.",
+        "once on every node, before it stops anything; on a node that joins, before its engine starts. Without it "
+        "nobody reads them.",
     )
     nfs: Nfs | None = Field(
         None, description="Share the head's folder with the workers. Without it every node has its own."

@@ -1,7 +1,7 @@
 """What was read of a checkpoint, and when it need not be read again: a digest by file, with what tells a changed file.
 
-A receipt counts as long as size, time of change and inode of its file are the same. They lie beside the journal, and go
-with it.
+A receipt counts as long as size, times of change, disk and inode of its file are the same. They lie beside the journal,
+and go with it.
 """
 
 import hashlib
@@ -30,7 +30,8 @@ def weigh(system: System, stack: str, desired: Json) -> Json:
     """Read files of a folder, {"path", "files": [names]}, that have no receipt, for as long as one call takes.
 
     The answer has "read", the digest by file so far, "missing", the files that cannot be read, and "left", how many are
-    still to be read. Raises `Failure` for a file that changes while it is read.
+    still to be read. Raises `Failure` for a file that changes while it is read, and where whoever asked is gone: the
+    lock is held for as long as this takes.
     """
     place, names = desired["path"], list(desired["files"])
     read, missing = valid(system, stack, place), list[str]()
@@ -57,7 +58,9 @@ def _read(system: System, path: str) -> Json | None:
         try:
             while piece := file.read(PIECE):
                 digest.update(piece)
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(file.fileno(), 0, file.tell(), os.POSIX_FADV_DONTNEED)
+                if system.caller_gone():
+                    raise Failure(FAILED, f"whoever asked is gone: {path} was not read to its end")
         except OSError:
             return None
     if system.stamp(path) != stamp:

@@ -135,12 +135,16 @@ class System:
             return None
 
     def stamp(self, path: str) -> list[int] | None:
-        """What changes with a file, following links: size, time of change, inode; None where there is none."""
+        """What changes with a file, following links; None where there is none.
+
+        Size, times of content and of anything, disk, inode. Who writes into a file can put back all of it but the
+        time of anything, which the kernel sets.
+        """
         try:
             found = self.path(path).stat()
         except OSError:
             return None
-        return [found.st_size, found.st_mtime_ns, found.st_ino]
+        return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino]
 
     def space(self, path: str) -> dict[str, int] | None:
         """What is left where `path` is: bytes, and files; 0 of 0 files where their number has no limit."""

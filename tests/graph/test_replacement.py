@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -16,8 +16,9 @@ from fleet.weigh import LIMIT_S
 from tests.graph.conftest import WHOLE, Register, links_of, planned
 from tests.graph.recorder import COMMAND, CONTAINER, Graph, plain, record
 from tests.unit.checkpoints import PATH, SHARDS, SMALL, checkpoint, sound
-from tests.unit.stacks import DELETE, NO_PROFILE, changed, ring, switched
+from tests.unit.stacks import DELETE, NO_PROFILE, changed, mesh, ring, switched
 
+NODES = [f"spark{number}" for number in range(1, 5)]
 TRIGGERED = {"stop", "standstill", "gate"}
 
 # Every change that a running engine would feel.
@@ -157,22 +158,37 @@ def test_how_nodes_are_reached_replaces_nothing(register: Register, graph: Graph
         assert found[container.name].inputs == container.inputs
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_weights_are_read_while_the_engines_run_and_on_new_nodes_once_they_are_ours(before: bool, graph: Graph) -> None:
-    plan, names = planned(ring()), [f"spark{number}" for number in range(1, 5)]
-    reading = Reading({name: {"path": PATH, "files": {"a": "1" * 64}} for name in names}, "not read yet", before)
-    args = ClusterArgs(plan, links_of(plan), Drift(), WHOLE, reading)
-    found = record(lambda: Cluster("cluster", args))
-    read = found["weights-read"]
-    assert json.loads(read.inputs["stdin"]) == reading.desired
-    assert read.texts == {
-        "create": "exec python3 -IS fleet/weigh.py",
-        "update": "exec python3 -IS fleet/weigh.py # not read yet",
-        "delete": None,
-    }
-    assert int(read.request.customTimeouts.create[:-1]) > LIMIT_S + LIMITS_S["weigh"] + GRACE_S
-    assert ("weights-read" in found.before("stop")) is before
-    assert "weights-read" in found.before("gate")
-    assert ({f"{name}-node" for name in names} <= read.after) is not before
+def reading(config: dict[str, Any], new: Collection[str] = ()) -> Graph:
+    """A fleet whose weights are to be read. The nodes that are `new` are not ours yet."""
+    plan, desired = planned(config), {"path": PATH, "files": {"a": "1" * 64}}
+    each = [Reading(node.name, desired, "not read yet", node.name not in new) for node in plan.ranks]
+    args = ClusterArgs(plan, links_of(plan), Drift(), WHOLE, each)
+    return record(lambda: Cluster("cluster", args))
+
+
+def test_weights_are_read_on_each_node_and_nobody_stops_for_it(graph: Graph) -> None:
+    found = reading(ring())
+    for name in NODES:
+        read = found[f"{name}-weights-read"]
+        assert json.loads(read.inputs["stdin"]) == {name: {"path": PATH, "files": {"a": "1" * 64}}}
+        assert [link["name"] for link in json.loads(read.environment["FLEET_LINKS"])] == [name]
+        assert read.texts == {
+            "create": "exec python3 -IS fleet/weigh.py",
+            "update": "exec python3 -IS fleet/weigh.py # not read yet",
+            "delete": None,
+        }
+        assert int(read.request.customTimeouts.create[:-1]) > LIMIT_S + LIMITS_S["weigh"] + GRACE_S
     for name in TRIGGERED:
-        assert found[name].trigger == graph[name].trigger  # nobody stops for it
+        assert found[name].trigger == graph[name].trigger
+
+
+@pytest.mark.parametrize("config", [ring(), mesh()], ids=["ring", "mesh"])
+@pytest.mark.parametrize("new", [[], ["spark4"], NODES], ids=["none", "one", "all"])
+def test_weights_are_read_before_the_stop_and_on_a_new_node_after_all_that_needs_its_lock(
+    config: dict[str, Any], new: list[str], register: Register
+) -> None:
+    found, stages = reading(config, new), register(config).before("gate")
+    assert {name for name in NODES if f"{name}-weights-read" in found.before("stop")} == set(NODES) - set(new)
+    for name in NODES:
+        assert f"{name}-weights-read" in found.before("gate")
+        assert (stages <= found.before(f"{name}-weights-read")) is (name in new)

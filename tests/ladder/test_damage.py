@@ -422,8 +422,8 @@ def test_a_shard_with_other_bytes_is_read_and_named_before_anything_is_stopped(f
     fleet.harm([rotten])
     try:
         planned, reasons = fleet.reasons()
-        assert planned == {("update", "weights-read")}
-        assert "not read yet: spark2: 1 files" in reasons["weights-read"]
+        assert planned == {("update", "spark2-weights-read")}
+        assert "not read yet: 1 files" in reasons["spark2-weights-read"]
         rig.up(ok=False).says(f"spark2 {damages.WEIGHTS}/{damages.SHARD}: has the sha256 ")
         assert rig.engines() == engines
         look = fleet.look(refuse=False)
@@ -432,7 +432,7 @@ def test_a_shard_with_other_bytes_is_read_and_named_before_anything_is_stopped(f
     look.found(rotten)
     look.nothing_but([rotten])
     _, done = logged_up(rig)
-    assert done.kinds == {("update", "weights-read")}
+    assert done.kinds == {("update", "spark2-weights-read")}
     assert rig.engines() == engines
     rig.unchanged()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ class Counting(System):
         super().__init__(str(root))
         self.opened: list[str] = []
         self.hours = 0.0
+        self.asked_for: int | None = None  # how often somebody is there who asked; None: always
 
     def open_to_read(self, path: str) -> Any:
         self.opened.append(Path(path).name)
@@ -35,6 +38,12 @@ class Counting(System):
 
     def clock(self) -> float:
         return self.hours * 3600
+
+    def caller_gone(self) -> bool:
+        if self.asked_for is None:
+            return False
+        self.asked_for -= 1
+        return self.asked_for < 0
 
 
 @pytest.fixture
@@ -78,6 +87,18 @@ def replaced(file: Path) -> None:
     other.rename(file)
 
 
+def copied_over(file: Path) -> None:
+    """With `cp -p`: other bytes in the same file, and the time of the one that was copied."""
+    old = file.stat()
+    other = file.with_name("other")
+    other.write_text(file.read_text()[::-1])
+    os.utime(other, ns=(old.st_mtime_ns, old.st_mtime_ns))
+    time.sleep(0.02)  # longer than a tick of the clock that files get their times from
+    subprocess.run(["cp", "-p", other, file], check=True)
+    new = file.stat()
+    assert (new.st_size, new.st_mtime_ns, new.st_ino) == (old.st_size, old.st_mtime_ns, old.st_ino)
+
+
 def longer(file: Path) -> None:
     old = file.stat()
     with file.open("a") as end:
@@ -85,14 +106,14 @@ def longer(file: Path) -> None:
     os.utime(file, ns=(old.st_mtime_ns, old.st_mtime_ns))
 
 
-@pytest.mark.parametrize("change", [touched, replaced, longer])
+@pytest.mark.parametrize("change", [touched, replaced, copied_over, longer])
 def test_a_file_that_may_be_another_is_read_again_and_no_other(change: Any, system: Counting, tmp_path: Path) -> None:
     weigh(system)
-    change(tmp_path / PLACE.lstrip("/") / NAMES[2])
+    file = tmp_path / PLACE.lstrip("/") / NAMES[2]
+    change(file)
     assert NAMES[2] not in receipts.valid(system, "lab", PLACE)
     system.opened.clear()
-    text = NAMES[2] + ("x" if change is longer else "")
-    assert weigh(system)["read"][NAMES[2]] == sha256(text)
+    assert weigh(system)["read"][NAMES[2]] == sha256(file.read_text())
     assert system.opened == [NAMES[2]]
 
 
@@ -108,6 +129,31 @@ def test_a_call_ends_after_its_time_and_the_next_one_goes_on(system: Counting, m
     first = weigh(system)
     assert (len(first["read"]), first["left"]) == (4, 2)
     assert weigh(system)["left"] == 0
+
+
+def test_of_a_killed_run_no_file_is_read_to_its_end(system: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock, and a shard takes many seconds."""
+    monkeypatch.setattr(receipts, "PIECE", 4)
+    system.asked_for = 2
+    with pytest.raises(Failure, match=f"whoever asked is gone: .*/{NAMES[0]} was not read to its end"):
+        weigh(system, NAMES[:1])
+    assert system.asked_for == -1  # the third of its eight pieces was the last
+    assert receipts.valid(system, "lab", PLACE) == {}
+
+
+def test_nothing_of_what_is_read_stays_in_memory(system: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece is dropped before the next one is read: an engine needs the room."""
+    dropped = []
+
+    def drop(handle: int, start: int, length: int, advice: int) -> None:
+        assert (start, advice) == (0, os.POSIX_FADV_DONTNEED)
+        dropped.append(length)
+
+    monkeypatch.setattr(receipts, "PIECE", 8)
+    monkeypatch.setattr(os, "posix_fadvise", drop)
+    weigh(system, NAMES[:1])
+    assert dropped == [8, 16, 24, 32]
+    assert len(NAMES[0]) == 32
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_is_read(system: Counting, tmp_path: Path) -> None:

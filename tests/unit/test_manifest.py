@@ -11,7 +11,7 @@ import pytest
 
 from fleet import manifest, on_node, preflight, survey, weigh
 from fleet.loading import load
-from fleet.manifest import ManifestError, reading
+from fleet.manifest import ManifestError, Reading, readings
 from fleet.on_node import Answer
 from fleet.plan import Plan
 from fleet.problems import Problem
@@ -79,8 +79,11 @@ def test_a_file_that_is_not_there_is_a_problem_before_any_node_is_asked(tmp_path
 # What is said of nodes
 
 
-def told(raw: Raw, wanted: dict[str, str] | None = None) -> list[Problem]:
-    settings = load(changed(ring(), {"engine.weights": {"path": PATH}}))
+IGNORED: dict[str, Any] = {"preflight.ignore": ["weights-digest"]}
+
+
+def told(raw: Raw, wanted: dict[str, str] | None = None, **changes: Any) -> list[Problem]:
+    settings = load(changed(ring(), {"engine.weights": {"path": PATH}, **changes}))
     look = planned(settings, raw, manifest=WANTED if wanted is None else wanted)
     return [one for one in preflight.check(look) if one.code.startswith("weights-")]
 
@@ -122,31 +125,38 @@ def plan(raw: Raw, **changes: Any) -> Plan:
 
 
 def test_every_rank_reads_its_own_folder_and_none_without_a_manifest(raw: Raw) -> None:
-    found = reading(plan(raw), WANTED, raw)
-    assert found
-    assert found.desired == {name: {"path": PATH, "files": WANTED} for name in raw}
-    assert (found.reason, found.before) == (None, True)
-    assert reading(plan(raw), {}, raw) is None
+    desired = {"path": PATH, "files": WANTED}
+    assert readings(plan(raw), WANTED, raw) == [Reading(name, desired, None, ours=True) for name in raw]
+    assert readings(plan(raw), {}, raw) == []
+
+
+def test_where_other_files_are_let_be_none_are_read(raw: Raw) -> None:
+    """The reading would refuse them. What was read before is still told."""
+    raw["spark2"]["weights"]["read"] = {}
+    raw["spark3"]["weights"]["read"][SHARDS[0]] = TWO
+    assert readings(plan(raw, **IGNORED), WANTED, raw) == []
+    (found,) = told(raw, **IGNORED)
+    assert judge([found], {}, ignore=["weights-digest"]).ignored == (found,)
 
 
 def test_only_who_has_a_folder_reads_one(raw: Raw) -> None:
     for name in ("spark2", "spark3", "spark4"):
         raw[name]["weights"] = None
     shared = {"engine.weights": {"path": PATH, "nfs": {"server": "192.168.1.99"}}}
-    found = reading(plan(raw, **shared), WANTED, raw)
-    assert found
-    assert list(found.desired) == ["spark1"]
+    assert [one.node for one in readings(plan(raw, **shared), WANTED, raw)] == ["spark1"]
 
 
-def test_what_is_left_is_told_with_the_time_and_waits_on_nodes_that_are_not_ours(raw: Raw) -> None:
+def test_what_is_left_is_told_with_the_time(raw: Raw) -> None:
     raw["spark2"]["weights"]["read"] = {}
-    found = reading(plan(raw), WANTED, raw)
-    assert found
-    assert found.reason == "not read yet: spark2: 48 files (seen at 700)"
-    raw["spark3"]["owner"] = None
-    later = reading(plan(raw), WANTED, raw)
-    assert later
-    assert not later.before
+    reasons = [one.reason for one in readings(plan(raw), WANTED, raw)]
+    assert reasons == [None, "not read yet: 48 files (seen at 700)", None, None]
+
+
+@pytest.mark.parametrize("owner", [None, OWNER | {"adoptable": True}, OWNER | {"stack": "other"}])
+def test_it_waits_on_a_node_that_is_not_ours_and_on_no_other(owner: dict[str, Any] | None, raw: Raw) -> None:
+    """The node program refuses to read where nobody has taken the node yet, also after `fleet adopt`."""
+    raw["spark3"]["owner"] = owner
+    assert [one.ours for one in readings(plan(raw), WANTED, raw)] == [True, True, False, True]
 
 
 # The command
