@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,7 @@ def layers_for(kind: Kind, planes: int, *, mesh: bool = False, profile: Profile 
     return (layer for layer in LAYERS if layer.place.covers(kind, planes, mesh=mesh, profile=profile))
 
 
+@cache
 def values(
     kind: Kind, planes: int, *, mesh: bool = False, profile: Profile = Profile.AUTO
 ) -> Mapping[str, tuple[str, str]]:

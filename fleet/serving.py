@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, create_model
@@ -24,6 +25,7 @@ class _Keys(Model):
                 yield key.name, value, key.key
 
 
+@cache
 def _attribute(key: Key) -> str:
     return re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key.key)
 

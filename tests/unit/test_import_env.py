@@ -1,5 +1,6 @@
 """From the launcher's file to a stack file: the engine is told the same, no secret is shown, nothing is just lost."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import yaml
 
 from fleet import __main__ as fleet
 from fleet import import_env as command
-from fleet import launcher
+from fleet import launcher, moving
+from fleet.carried import Told, tell
 from fleet.launcher import Way
 from fleet.loading import load
 from fleet.moving import Moved, move
@@ -279,6 +281,21 @@ def test_what_cannot_be_carried_is_told_and_the_rest_can_be_used(text: str, name
     assert found.problems == ()
 
 
+@pytest.fixture
+def told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a fabric and a profile tell by themselves is planned once: few settings are about that."""
+    kept: dict[str, Told] = {}
+
+    def once(*asked: Any) -> Told:
+        key = json.dumps(asked)
+        if key not in kept:
+            kept[key] = tell(*asked)
+        return kept[key]
+
+    monkeypatch.setattr(moving, "tell", once)
+
+
+@pytest.mark.usefixtures("told_once")
 @pytest.mark.parametrize("text", [RING, SWITCHED, f"{RING}NFS_SHARE=0\n"], ids=["ring", "switched", "local weights"])
 def test_no_setting_is_lost_without_a_word(text: str) -> None:
     """Any other value than the usual one changes the stack file, or is told."""
