@@ -58,7 +58,7 @@ class Engine(pulumi.ComponentResource):
         ranks = [links[node.name] for node in plan.ranks]
         group, engine = engines(plan), plan.settings.engine
         providers = {link.name: self._daemon(plan.stack.stack, link) for link in links.values()}
-        ready = share_weights(ShareArgs(plan, links, args.owner, providers, args.after), self)
+        ready = share_weights(ShareArgs(plan, links, args.owner, providers, args.standstill, args.after), self)
         self.gate = on_nodes(
             "gate",
             list(links.values()),

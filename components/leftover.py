@@ -1,4 +1,4 @@
-"""What a killed run has left where a container is to be made."""
+"""What a killed run has left where a container or a volume is to be made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOOK_LIMIT_S = 120
 def clear_leftover(
     link: Link, owner: Owner, verb: str, desired: dict[str, Any] | None = None
 ) -> Callable[[pulumi.ResourceHookArgs], Any]:
-    """A hook for just before one container is created: a killed run may have left one that the state does not know.
+    """A hook for just before something is created: a killed run may have left one that the state does not know.
 
     `verb` of the node program removes it. It waits in a thread of its own: Pulumi's one event loop serves the hooks of
     all nodes, and registers resources.
@@ -39,6 +39,6 @@ def clear_leftover(
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"{link.name}: a leftover container cannot be removed: {done.stderr.strip()[-1000:]}")
+            raise RuntimeError(f"{link.name}: what is left there cannot be removed: {done.stderr.strip()[-1000:]}")
 
     return hook

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import pulumi
 import pulumi_docker as docker
+from pulumi_command import local
 
 from components.leftover import clear_leftover
 from components.remote import ON_NODE, Owner, on_nodes
+from fleet.awaited import engines
 from fleet.on_node import Link
 from fleet.plan import Plan
 from fleet.share import FOLDER, Exporter, Share, SharedVolume
 from node.digest import digest
-
-STOP_S = 10  # seconds for the server to take its exports back
+from node.nfs import GRACE
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class ShareArgs:
     links: Mapping[str, Link]
     owner: Owner
     daemons: Mapping[str, docker.Provider]
+    standstill: local.Command
     after: Sequence[pulumi.Resource]
 
 
@@ -34,20 +36,23 @@ def share_weights(args: ShareArgs, parent: pulumi.Resource) -> list[pulumi.Resou
 
     Engines depend on the volumes, and these on the server, so that a destroy takes engines, volumes and server away in
     that order: a node whose mount has lost its server can hang. What changes does so behind the standstill, where
-    nothing is mounted. `weights-left` does nothing until its delete, the last of all: it removes what a killed run has
-    made and no state knows.
+    nothing is mounted. `weights-left` is about what no state knows, of a killed run or of a state that was lost: its
+    create stops engines before their server is made anew, and its delete, the last of all, removes volumes and server.
+    `weights-kept` does nothing until its delete: docker removes no volume that a container has, even if that never ran,
+    so the engine that is kept to go back to goes first. That is so at a standstill too, where volumes may change.
     """
     share = args.plan.share
     if share is None:
         return list(args.after)
-    ranks = [args.links[node.name] for node in args.plan.ranks]
+    links = list(args.links.values())
     last: list[pulumi.Resource] = [
         on_nodes(
             "weights-left",
-            ranks,
+            links,
             args.owner,
             "share",
-            create="true",
+            dict.fromkeys(args.links, engines(args.plan)),
+            create=f"{ON_NODE} engines:remove+forget",
             update="true",
             delete=f"{ON_NODE} unshare:volumes+exporter",
             opts=pulumi.ResourceOptions(parent=parent, depends_on=list(args.after)),
@@ -63,10 +68,21 @@ def share_weights(args: ShareArgs, parent: pulumi.Resource) -> list[pulumi.Resou
         share.reached(),
         create=f"{ON_NODE} reach",
         update=f"{ON_NODE} reach",
-        below=digest({"server": share.arguments()["exporter"], "made": share.made[args.plan.head.name]}),
+        below=digest({"server": share.arguments()["exporter"], "made": share.made.get(args.plan.head.name)}),
         opts=pulumi.ResourceOptions(parent=parent, depends_on=last),
     )
-    return [_volume(share, one, args.daemons[one.node], reached, parent) for one in share.volumes]
+    volumes = [_volume(share, one, args, reached, parent) for one in share.volumes]
+    kept = on_nodes(
+        "weights-kept",
+        links,
+        args.owner,
+        "engines",
+        create="true",
+        update="true",
+        delete=f"{ON_NODE} engines:forget",
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=volumes, replace_with=[args.standstill]),
+    )
+    return [kept]
 
 
 def _server(
@@ -84,7 +100,7 @@ def _server(
         privileged=plan.privileged,
         network_mode=plan.network_mode,
         restart=plan.restart,
-        destroy_grace_seconds=STOP_S,
+        destroy_grace_seconds=GRACE,
         must_run=True,
         opts=pulumi.ResourceOptions(
             parent=parent,
@@ -96,9 +112,10 @@ def _server(
 
 
 def _volume(
-    share: Share, plan: SharedVolume, daemon: docker.Provider, reached: pulumi.Resource, parent: pulumi.Resource
+    share: Share, plan: SharedVolume, args: ShareArgs, reached: pulumi.Resource, parent: pulumi.Resource
 ) -> docker.Volume:
-    """The volume of one worker. One that was there before has no label of ours, and is kept."""
+    """The volume of one worker. One that was there before has no label of ours, and is kept with those that it has."""
+    clear = clear_leftover(args.links[plan.node], args.owner, "unshare:other", {"volume": plan.wanted()})
     labels = {} if plan.adopted else share.labels(plan.node)
     return docker.Volume(
         f"{plan.node}-weights",
@@ -108,9 +125,11 @@ def _volume(
         labels=[docker.VolumeLabelArgs(label=key, value=value) for key, value in labels.items()],
         opts=pulumi.ResourceOptions(
             parent=parent,
-            provider=daemon,
+            provider=args.daemons[plan.node],
             depends_on=[reached],
             delete_before_replace=True,
             retain_on_delete=plan.adopted,
+            ignore_changes=["labels"] if plan.adopted else [],
+            hooks=pulumi.ResourceHookBinding(before_create=[clear]),
         ),
     )

@@ -38,13 +38,17 @@ def reach(look: Look) -> Iterator[Problem]:
 
 
 def unread(look: Look) -> Iterator[Problem]:
-    """Nodes of which a part could not be had. What is planned without one of `PARTS` would be wrong."""
+    """Nodes of which a part could not be had. What is planned without one of `PARTS` would be wrong.
+
+    So it would be with shared weights that are not seen: a volume would count as gone, and be made anew under engines.
+    """
+    parts = {*PARTS, *(["nfs"] if look.settings.nfs else [])}
     for name, observed in look.nodes:
         for error in observed.get("errors") or []:
             part = re.match(r"([\w-]+): ", error)
             if part and part.group(1) in ("docker", "weights"):
                 continue  # checks of their own
-            code = "unread-part" if part and part.group(1) not in PARTS else "unread"
+            code = "unread-part" if part and part.group(1) not in parts else "unread"
             yield Problem(code, name, f"cannot be read: {error}", "an answer", "")
 
 

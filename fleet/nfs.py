@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 from typing import Any
 
-from fleet.look import Observed, Planned
+from fleet.look import Observed, Planned, shown
 from fleet.problems import Problem
 from fleet.share import Share
 from node.nfs import PORT, SHARED, same, told
@@ -44,6 +44,13 @@ def server(look: Planned) -> Iterator[Problem]:
                 seen, hint = f"has a container {nfs.name} that is not this stack's", "Set engine.weights.nfs.name."
                 more = f"With engine.weights.nfs.reuse: {nfs.name} it is used as it is."
                 yield Problem("nfs-name", node.name, seen, "the name free", f"{hint} {more}")
+        running = [one["labels"] for one in docker["containers"] if one["state"] == "running"]
+        taken = next((one for one in observed.get("listeners") or [] if one["port"] == PORT), None)
+        if taken and share.label not in [labels.get(SHARED) for labels in running]:
+            hint = "End that server, or use it: engine.weights.nfs.reuse names its container, server any other."
+            more = "If it is what a server that was killed left: echo 0 | sudo tee /proc/fs/nfsd/threads"
+            path = f"{node.name} TCP port {PORT}"
+            yield Problem("nfs-port", path, f"is taken by {shown(taken)}", "it free", f"{hint} {more}")
 
 
 def reach(look: Planned) -> Iterator[Problem]:

@@ -70,8 +70,8 @@ class SharedVolume:
 class Share:
     """All of it. `exporter` is None where somebody else's server is used; `reuse` is its container, if it has one.
 
-    `clients` has by worker the addresses from which it comes, `made` by node what tells that which is there now from
-    what is made anew once it has gone.
+    `clients` has by worker the addresses from which it comes, `made` by node what tells that of ours which is there now
+    from what is made anew once it has gone.
     """
 
     exporter: Exporter | None
@@ -122,7 +122,8 @@ class Sharing:
         exporter = self._exporter(nfs, head, clients) if nfs.image else None
         volumes = tuple(self._volume(nfs, node) for node in workers)
         made = {one.node: self._since(one.node, self._volume_since(one)) for one in volumes}
-        made[head.name] = self._since(head.name, self.facts.get(head.name, Facts()).shared.get(nfs.name))
+        if exporter:
+            made[head.name] = self._since(head.name, self.facts.get(head.name, Facts()).shared.get(nfs.name))
         return Share(exporter, volumes, clients, nfs.reuse, self.label, made)
 
     def _exporter(self, nfs: Nfs, head: Node, clients: Mapping[str, tuple[str, ...]]) -> Exporter:
@@ -151,13 +152,18 @@ class Sharing:
         return self.facts.get(node, Facts()).volumes.get(volume)
 
     def _clients(self, rank: int, node: Node) -> Iterator[str]:
-        """The addresses from which a worker comes: those of a plane where its server is in that, else its own."""
+        """The addresses from which a worker comes: those in the network of its server, a plane or another one.
+
+        Without any, or where the address that we reach it at is among them, that one.
+        """
         server = self.settings.weights_server(node)
         for addresses in self.planes.values():
             if server in addresses.pool:
                 yield from (str(addresses.at(end)) for end in self.topology.ends(rank))
                 return
-        yield str(node.address)
+        links = self.facts.get(node.name, Facts()).links.values()
+        near = {one.ip for link in links for one in link.addresses if server in one.network}
+        yield from map(str, sorted(near) if near and node.address not in near else [node.address])
 
     def _volume_since(self, volume: SharedVolume) -> str | None:
         found = self._found(volume.node, volume.name)

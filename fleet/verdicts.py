@@ -355,6 +355,7 @@ CHECKS: tuple[Row, ...] = (
     _refused("nfs-kernel", "the head's kernel serves NFS", About.NFS),
     _refused("nfs-image", "the image of the server is there", About.NFS),
     _refused("nfs-name", "the name of the server's container is free", About.NFS),
+    _refused("nfs-port", "nobody else serves NFS on the head", About.NFS),
     _refused("nfs-reuse", "the container that serves already runs", About.NFS),
     _problem("nfs-reach", "each worker reaches a server that is there already", About.NFS),
     _problem("nfs-acl", "a server that is there already lets each worker in", About.NFS),

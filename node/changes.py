@@ -102,7 +102,7 @@ def _refuse_nobodys(run: Run) -> None:
 def _unshare(run: Run) -> None:
     from .nfs import unshare  # noqa: PLC0415 - few need it, and compiling it costs time
 
-    unshare(run.system, run.request.owner.label(), str(run.request.desired.get("action")), run.report)
+    unshare(run.system, run.request.owner.label(), run.request.desired, run.report)
 
 
 def _retry(run: Run) -> None:

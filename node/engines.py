@@ -13,21 +13,23 @@ from .request import FAILED, OTHER_OWNER, Failure
 from .transaction import Run
 
 GRACE = 30  # seconds
+GENERATION = ("keep", "back", "forget")  # actions about the engine that served last
 QUIET = 10.0  # seconds for RDMA resources to be given back after the last container ended
 
 
 def engines(run: Run) -> None:
     """Do {"action": "stop" | "remove" | "mark", "grace": seconds, "name": a name that must be free afterwards}.
 
-    "keep" has the rank that runs kept, and "back" starts what is kept again, both of {"start", "ground"}.
+    "keep" has the rank that runs kept, and "back" starts what is kept again, both of {"start", "ground"}; "forget"
+    removes it.
     "ours" does nothing: on a node of another owner, or of the same stack's other state, it was refused by now.
     """
     desired = run.request.desired
     action, grace = desired.get("action"), int(desired.get("grace", GRACE))
     if action == "ours":
         return
-    if action not in ("stop", "remove", "mark", "keep", "back"):
-        raise Failure(FAILED, f"engines can be stopped, removed, marked, kept or brought back, not {action!r}")
+    if action not in ("stop", "remove", "mark", *GENERATION):
+        raise Failure(FAILED, f"engines can be stopped, removed, marked, kept, brought back, forgotten, not {action!r}")
     docker = connect(run.system)
     try:
         containers = docker.containers()
@@ -40,7 +42,7 @@ def engines(run: Run) -> None:
     if action == "mark":
         _mark(run, ours)
         return
-    if action in ("keep", "back"):
+    if action in GENERATION:
         _generation(run, docker, action)
         return
     run.system.remove(f"{run.journal.folder}/{MARK}")  # whatever comes next, that start is over
@@ -71,12 +73,17 @@ def _write_mark(run: Run, mark: dict[str, Any]) -> None:
 
 
 def _generation(run: Run, docker: Docker, action: str) -> None:
-    """Keep the engine that serves, or start the one that is kept. The mark then tells that it was put back, and why."""
+    """Keep the engine that serves, or start the one that is kept, or forget it.
+
+    The mark tells of one that was started again that it was put back, and why.
+    """
     desired, label = run.request.desired, run.request.owner.label()
     start, ground = str(desired.get("start")), str(desired.get("ground"))
     try:
         if action == "keep":
             kept.keep(docker, run.report, label, start, ground)
+        elif action == "forget":
+            kept.forget(docker, run.report, label)
         else:
             kept.start_again(docker, run.report, label, start, ground)
             _write_mark(run, {"start": start, "back": str(desired.get("cause"))})

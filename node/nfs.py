@@ -17,6 +17,7 @@ SHARED = "spark-fabric.shared"  # the label of what shares weights, whose value 
 MADE = "spark-fabric.made"  # the label that tells one that was made anew from the one before
 
 CONNECT = 3.0  # seconds for a server to take a connection
+GRACE = 10  # seconds for our server to take its exports back
 RISE = 30.0  # seconds for a server that was just started
 MODULES = {"client": ("nfs4", "nfsv4"), "server": ("nfsd", "nfsd")}
 """What a kernel calls it in /proc/filesystems, and its module."""
@@ -114,17 +115,21 @@ def _risen(system: System, server: str) -> str:
     return silent
 
 
-def unshare(system: System, label: str, action: str, report: Report) -> None:
-    """Remove what a killed run may have left of ours: {"action": "volumes" | "exporter"}.
+def unshare(system: System, label: str, desired: Json, report: Report) -> None:
+    """Remove what a killed run may have left of ours: {"action": "volumes" | "exporter" | "other"}.
 
-    Volumes go before their server does, since a mount without one hangs. Raises `Failure`.
+    "other" is one volume: that with the name of "volume" (see `reach`), where it is another. Volumes go before their
+    server does, since a mount without one hangs. Raises `Failure`.
     """
-    docker = connect(system)
+    docker, action = connect(system), desired.get("action")
     try:
         if action == "exporter":
             for container in _exporters(docker, label):
+                docker.stop(container["id"], GRACE)  # killed, it would leave its server in the kernel
                 docker.remove(container["id"])
                 report.did(f"container {container['name']}: removed")
+        elif action == "other":
+            _remove_other(docker, label, desired["volume"], report)
         else:
             _remove_volumes(docker, label, report)
     except OSError as error:
@@ -146,6 +151,14 @@ def forget(docker: Docker, report: Report, label: str) -> None:
 
 def _exporters(docker: Docker, label: str) -> list[Json]:
     return [one for one in docker.containers() if one["labels"].get(SHARED) == label]
+
+
+def _remove_other(docker: Docker, label: str, wanted: Json, report: Report) -> None:
+    """Docker makes none in the place of another, and an engine would get its weights from there."""
+    found = _volume(docker, wanted["name"])
+    if found and found["labels"].get(SHARED) == label and not same(found, wanted):
+        docker.remove_volume(wanted["name"])
+        report.did(f"volume {wanted['name']}: removed")
 
 
 def _remove_volumes(docker: Docker, label: str, report: Report) -> None:

@@ -389,7 +389,7 @@ def test_before_a_container_is_made_its_node_is_cleared_of_leftovers(runs: list[
     assert json.loads(runs[0]["input"]) == {"spark2": {"name": "spark-fabric-test", "grace": 1}}
     assert json.loads(runs[0]["env"]["FLEET_OWNER"])["state_id"] == "id"
     assert [one["name"] for one in json.loads(runs[0]["env"]["FLEET_LINKS"])] == ["spark2"]
-    assert failures == ["spark2: a leftover container cannot be removed: spark2: container 'x' belongs to nobody"]
+    assert failures == ["spark2: what is left there cannot be removed: spark2: container 'x' belongs to nobody"]
 
 
 def test_the_hooks_of_several_nodes_run_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
+import components.share
+from components.cluster import Cluster, ClusterArgs
+from components.remote import Owner
 from fleet.catalogue import every_key
+from fleet.drift import Drift
+from fleet.on_node import Link
 from fleet.share import Exporter, SharedVolume
 from node.nfs import MADE, SHARED
-from tests.graph.conftest import STACK, Register, planned
-from tests.graph.recorder import CONTAINER, VOLUME, Graph
+from tests.graph.conftest import STACK, WHOLE, Register, links_of, planned
+from tests.graph.recorder import CONTAINER, VOLUME, Graph, record
 from tests.unit.checkpoints import PATH
+from tests.unit.observed import fresh
 from tests.unit.stacks import NO_PROFILE, changed, ring
 
 HEAD, WORKERS = "spark1", ["spark2", "spark3", "spark4"]
@@ -58,7 +64,8 @@ def test_server_then_the_way_to_it_then_volumes_then_engines(shared: Graph) -> N
     assert shared["spark1-exporter"].after == {"weights-left"}
     assert shared["weights-reached"].after - state == {"spark1-exporter"}
     assert {shared[name].after - state for name in volumes} == {frozenset({"weights-reached"})}
-    assert shared["gate"].after - state == volumes
+    assert shared["weights-kept"].after - state == volumes
+    assert shared["gate"].after - state == {"weights-kept"}
     for rank in (HEAD, *WORKERS):
         assert {*volumes, "spark1-exporter"} <= shared.before(f"{rank}-engine")
     assert shared["weights-left"].after - state == {f"{name}-nccl" for name in (HEAD, *WORKERS)}
@@ -70,6 +77,17 @@ def test_a_server_of_somebody_elses_is_not_made(register: Register) -> None:
     assert graph["weights-reached"].after - {"state-id"} == {"weights-left"}
     assert graph["spark2-weights"].inputs["driverOpts"]["o"].startswith("addr=192.168.1.99,")
     assert graph["spark2-weights"].inputs["driverOpts"]["device"] == ":/models"
+
+
+def test_what_is_kept_of_an_engine_goes_before_volumes_that_it_has(shared: Graph) -> None:
+    """At destroy, and where volumes change or a node leaves: docker removes none that a container has."""
+    kept = shared["weights-kept"]
+    delete = "exec python3 -IS fleet/on_node.py engines:forget"
+    assert kept.texts == {"create": "true", "update": "true", "delete": delete}
+    assert kept.deleted_first
+    assert kept.replace_with == {"standstill"}
+    assert shared["standstill"].deleted_first
+    assert [link["name"] for link in json.loads(kept.environment["FLEET_LINKS"])] == [HEAD, *WORKERS]
 
 
 def test_the_server_lets_in_the_workers_and_serves_the_heads_folder(shared: Graph) -> None:
@@ -108,6 +126,19 @@ def test_a_worker_may_reach_the_server_elsewhere_and_comes_from_there(register: 
         "spark3": "192.168.1.11",
         "spark4": "192.168.1.11",
     }
+
+
+def test_on_a_third_network_a_worker_comes_from_its_address_there(register: Register) -> None:
+    """One that it has there beside the address at which it is reached is not let in, and one without any is."""
+    seen = {}
+    for name, address in (("spark2", "10.7.0.12/24"), ("spark3", "192.168.1.203/24")):
+        raw = fresh(int(name[-1]))
+        raw["links"]["docker0"]["addresses"].append(address)
+        seen[name] = {"links": raw["links"]}
+    third = {f"nodes[{rank}].weights.server": "10.7.0.11" for rank in (1, 3)}
+    graph = register(config(**third), seen=seen)
+    clients = graph["spark1-exporter"].inputs["envs"][0].removeprefix("NFS_CLIENTS=").split(",")
+    assert clients == ["10.7.0.12", "192.168.1.13", "192.168.1.14"]
 
 
 # What changes behind a standstill
@@ -214,11 +245,21 @@ def test_a_volume_that_has_gone_is_made_anew(register: Register) -> None:
     assert there["stop"].trigger == gone["stop"].trigger
 
 
+@pytest.mark.parametrize("nfs", [{"server": "192.168.1.99"}, {"reuse": "glm-nfs"}], ids=["elsewhere", "in use"])
+def test_without_a_server_of_ours_nothing_is_different_at_another_time(nfs: dict[str, str], register: Register) -> None:
+    changes = {"engine.weights.nfs": nfs}
+    seen = {name: found({SHARED: LABEL, MADE: "100"}) for name in WORKERS}
+    one, other = (register(config(**changes), seen={HEAD: {"time": time}, **seen}) for time in (500.0, 700.0))
+    assert {each.name: each.inputs for each in one.managed} == {each.name: each.inputs for each in other.managed}
+
+
 @pytest.mark.parametrize("label", [{}, {SHARED: "spark-fabric/other/default"}])
 def test_a_volume_that_was_there_before_is_used_as_it_is_and_stays(label: dict[str, str], register: Register) -> None:
     graph = register(config(), seen={"spark3": found(label)})
     assert labels(graph, "spark3-weights") == {}
     assert graph["spark3-weights"].request.retainOnDelete
+    assert graph["spark3-weights"].ignored == {"labels"}  # its own are no difference
+    assert not graph["spark2-weights"].ignored
     assert not graph["spark2-weights"].request.retainOnDelete
     assert planned(config(), seen={"spark3": found(label)}).standstill == planned(config()).standstill
 
@@ -229,21 +270,38 @@ def test_a_node_that_leaves_has_no_volume_and_is_let_in_no_more(register: Regist
     assert "192.168.1.14" not in graph["spark1-exporter"].inputs["envs"][0]
 
 
-def test_what_no_state_knows_is_removed_last_volumes_before_the_server(shared: Graph) -> None:
+def test_what_no_state_knows_is_removed_engines_before_their_server_and_volumes_before_it(shared: Graph) -> None:
+    """Engines once, by a state that is new; the rest at its end."""
     left = shared["weights-left"]
     assert left.texts == {
-        "create": "true",
+        "create": "exec python3 -IS fleet/on_node.py engines:remove+forget",
         "update": "true",
         "delete": "exec python3 -IS fleet/on_node.py unshare:volumes+exporter",
     }
+    assert json.loads(left.inputs["stdin"]) == json.loads(shared["gate"].inputs["stdin"])  # names and grace, as there
     assert "weights-left" in shared.before("spark1-exporter")  # so its delete comes after that one's
     nodes = [link["name"] for link in json.loads(left.environment["FLEET_LINKS"])]
     assert nodes == [HEAD, *WORKERS]
 
 
-def test_each_container_is_made_after_its_leftover_went(shared: Graph) -> None:
+def test_each_container_and_volume_is_made_after_its_leftover_went(shared: Graph) -> None:
     for one in shared.all:
-        assert len(one.request.hooks.before_create) == (1 if one.type == CONTAINER else 0), one.name
+        assert len(one.request.hooks.before_create) == (1 if one.type in (CONTAINER, VOLUME) else 0), one.name
+
+
+def test_each_is_told_what_may_not_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume with other options, as of a killed run, would stay in the place of the right one."""
+    asked: dict[str, tuple[str, Any]] = {}
+
+    def clear(link: Link, _: Owner, verb: str, desired: dict[str, Any] | None = None) -> Callable[..., None]:
+        asked[link.name] = verb, desired
+        return lambda _: None
+
+    monkeypatch.setattr(components.share, "clear_leftover", clear)
+    plan = planned(config())
+    record(lambda: Cluster("cluster", ClusterArgs(plan, links_of(plan), Drift(), WHOLE)))
+    wanted = {"volume": {"name": "spark-fabric-weights", "driver": "local", "options": OPTIONS}}
+    assert asked == {HEAD: ("unshare:exporter", None)} | dict.fromkeys(WORKERS, ("unshare:other", wanted))
 
 
 CHECKED: dict[str, Callable[[Graph], bool]] = {

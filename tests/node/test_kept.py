@@ -93,6 +93,16 @@ def test_a_name_that_is_taken_fails_with_what_docker_says(served: Machine) -> No
     assert "docker cannot make engine-kept" in str(refused(served, "engines", "engines", KEEP))
 
 
+def test_it_can_be_forgotten_beside_an_engine_that_goes_on(served: Machine) -> None:
+    ask(served, "engines", "engines", {"action": "mark", "start": "100"})
+    ask(served, "engines", "engines", KEEP)
+    ask(served, "engines", "engines", {"action": "forget"})
+    assert kept(served) is None
+    assert [(one["name"], one["state"]) for one in served.containers] == [("engine", "running")]
+    assert observe.observe(served, OWNER)["started"] == {"start": "100", "container": "1"}
+    ask(served, "engines", "engines", {"action": "forget"})  # nothing is left to forget
+
+
 def test_the_revert_of_the_node_removes_it_and_nothing_of_others(served: Machine) -> None:
     ask(served, "engines", "engines", KEEP)
     ask(served, "engines", "engines", {"action": "remove", "name": "engine"})

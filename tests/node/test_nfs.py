@@ -181,9 +181,30 @@ def test_volumes_and_server_of_this_stack_are_removed_and_nobody_elses(machine: 
     assert len(machine.containers) == 3
     told = ask(machine, "unshare", desired={"action": "exporter"})
     assert told["changed"] == ["container spark-fabric-exporter: removed"]
+    stop, remove = (call[1:] for call in machine.calls if call[0] == "docker" and call[2].startswith("/containers/1"))
+    assert (stop, remove[0]) == (["POST", "/containers/1/stop?t=10"], "DELETE")  # killed, it takes no export back
     assert [one["Name"] for one in machine.volumes] == ["theirs"]
     assert [one["id"] for one in machine.containers] == ["2", "3"]
     assert ask(machine, "unshare", desired={"action": "exporter"})["changed"] == []
+
+
+@pytest.mark.parametrize(
+    ("found", "stays"),
+    [
+        (volume({**OPTIONS, "o": "x"}, OWNER), False),
+        (volume(OPTIONS, OWNER), True),
+        (volume({**OPTIONS, "o": "x"}, OTHER), True),
+        (volume({**OPTIONS, "o": "x"}), True),
+        (None, True),
+    ],
+    ids=["ours, another", "ours, the same", "another stack's", "nobody's", "none"],
+)
+def test_one_of_ours_that_is_another_makes_room(found: dict[str, Any] | None, stays: bool, machine: Machine) -> None:
+    take(machine)
+    machine.volumes = [found] if found else []
+    told = ask(machine, "unshare", desired={"action": "other", "volume": WANTED["volume"]})
+    assert told["changed"] == ([] if stays else [f"volume {NAME}: removed"])
+    assert machine.volumes == ([found] if found and stays else [])
 
 
 def test_a_volume_that_a_container_has_is_told_and_stays(machine: Machine) -> None:

@@ -121,6 +121,14 @@ def container(raw: Raw) -> None:
     ]
 
 
+def listener(raw: Raw) -> None:
+    """Of a server in the kernel, in both families."""
+    raw["spark1"]["listeners"] = [
+        {"address": address, "port": 2049, "pid": None, "command": ""}
+        for address in ("0.0.0.0", "::")  # noqa: S104
+    ]
+
+
 BIND = {"type": "none", "o": "bind", "device": "/data"}
 CASES: dict[str, Case] = {
     "no client": (
@@ -145,6 +153,7 @@ CASES: dict[str, Case] = {
         "has no image nfs:1",
     ),
     "name": (container, {}, "nfs-name", "spark1", "a container spark-fabric-exporter that is not this stack's"),
+    "port": (listener, {}, "nfs-port", "spark1 TCP port 2049", "is taken by the kernel, wanted it free"),
     "silent": (
         nfs("spark3", reached="timed out"),
         SERVER,
@@ -194,7 +203,7 @@ def test_each_obstacle_is_told_once_by_node_and_object(case: str, raw: Raw) -> N
     assert found[0].hint
 
 
-@pytest.mark.parametrize("what", ["no client", "no server in the kernel", "no image", "name", "bind volume"])
+@pytest.mark.parametrize("what", ["no client", "no server in the kernel", "no image", "name", "port", "bind volume"])
 def test_what_docker_could_not_do_cannot_be_ignored(what: str, raw: Raw) -> None:
     CASES[what][0](raw)
     found = told(raw)
@@ -214,6 +223,27 @@ def test_a_server_of_the_kernel_is_wanted_only_where_one_is_started(raw: Raw) ->
     for name in ("spark2", "spark3", "spark4"):
         raw[name]["nfs"]["reached"] = ""
     assert told(raw, config(**SERVER)) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "state", "free"),
+    [
+        (STACK.label("default"), "running", True),
+        (STACK.label("default"), "exited", False),
+        ("spark-fabric/other/default", "running", False),
+    ],
+    ids=["ours", "ours, ended", "another stack's"],
+)
+def test_a_port_that_our_own_server_has_is_free(label: str, state: str, free: bool, raw: Raw) -> None:
+    listener(raw)
+    raw["spark1"]["docker"]["containers"] = [{"name": "any", "labels": {SHARED: label}, "state": state}]
+    assert [one.code for one in told(raw)] == ([] if free else ["nfs-port"])
+
+
+def test_where_somebody_elses_server_is_used_it_has_its_port(raw: Raw) -> None:
+    listener(raw)
+    raw["spark1"]["nfs"]["exports"] = EXPORTS
+    assert told(raw, config(**REUSE)) == []
 
 
 @pytest.mark.parametrize(
@@ -238,6 +268,16 @@ def test_an_export_is_read_as_the_server_reads_it(line: str, listed: bool, raw: 
 def test_a_node_that_could_not_be_asked_is_told_by_that_and_not_by_guesses(raw: Raw) -> None:
     raw["spark3"] |= {"nfs": None, "errors": ["nfs: docker answers nothing"]}
     assert told(raw) == []
+
+
+def test_a_look_that_failed_is_no_volume_that_has_gone(raw: Raw) -> None:
+    """Else it would be made anew under an engine. Without shared weights only a caution rests on it."""
+    raw["spark3"] |= {"nfs": None, "errors": ["nfs: docker answers nothing"]}
+    for wanted, code in ((config(), "unread"), (ring(), "unread-part")):
+        found = preflight.before_plan(planned(load(wanted), raw))
+        assert [(one.code, one.path) for one in found if one.code.startswith("unread")] == [(code, "spark3")]
+    judged = judge([Problem("unread", "spark3", "", "", "")], dict.fromkeys(raw, True), ignore=["unread"])
+    assert [one.code for one in judged.problems] == ["unread"]
 
 
 # Volumes of the operator's: local weights are never taken from a network without a word.
