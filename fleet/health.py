@@ -133,7 +133,7 @@ def _last(answers: Sequence[on_node.Answer], head: str) -> str:
 def ready(ranks: Ranks) -> tuple[list[str], list[on_node.Answer]]:
     """The same as `wait`, and what the engine has to answer. A rank that ended over it is the first that is wrong."""
     problems, answers = wait(ranks)
-    if problems or not (problems := smoke(ranks)):
+    if problems or not (problems := smoke(ranks, PATIENCE_S)):
         return problems, answers
     answers = on_node.on_all("status", ranks.stack, ranks.links, ranks.requests())
     return [*troubles(answers, ranks), *problems], answers

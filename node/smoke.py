@@ -32,8 +32,8 @@ def smoke(system: System, owner: Owner, desired: Json) -> Json:
     """{"passed": [check, …], "failed": [[check, why], …], "refused": bool, "seconds": s}.
 
     Desired: {"address", "port", "model", "timeout" of all in seconds, "checks": {check: how often, or true}}. All of
-    them are made, whatever the others say. "refused" is that the API wants another key than its container has: then
-    nothing is known, and nothing failed.
+    them are made, whatever the others say. "refused" is that the API wants a key and its container was told none:
+    then nothing is known, and nothing failed. An engine that refuses the very key that it was told has failed.
     """
     began = system.clock()
     asking = _Asking(system, desired, key_of(system, owner), began + float(desired["timeout"]))
@@ -48,8 +48,9 @@ def _make(asking: "_Asking", name: str, wanted: object, answer: Json) -> None:
     try:
         CHECKS[name](asking, wanted)
     except ApiError as error:
-        answer["refused"] |= error.refused
-        answer["failed"] += [] if error.refused else [[name, str(error)]]
+        unknown = error.refused and not asking.key
+        answer["refused"] |= unknown
+        answer["failed"] += [] if unknown else [[name, str(error)]]
     except Wrong as wrong:
         answer["failed"].append([name, hidden(str(wrong), asking.key)[:SHOWN]])
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:

@@ -71,7 +71,16 @@ def test_the_model_of_the_settings_has_to_be_listed(machine: Machine) -> None:
     assert found["failed"] == [["models", f"the API lists other, wanted {MODEL}"]]
 
 
-def test_the_key_is_that_of_the_container_and_another_one_is_no_failure(machine: Machine) -> None:
+def test_an_engine_that_refuses_the_key_that_it_was_told_fails(machine: Machine) -> None:
+    inspected(machine, {"Config": {"Env": ["API_KEY=another-key"]}, "State": {}})
+    with serving({"API_KEY": KEY}) as port:
+        found = smoke(machine, OWNER, asked(port, {"models": True}))
+    ((check, why),) = found["failed"]
+    assert (check, why[:10], found["refused"]) == ("models", "status 401", False)
+    assert "another-key" not in json.dumps([found, machine.calls])
+
+
+def test_the_key_is_that_of_the_container_and_one_that_nobody_told_is_no_failure(machine: Machine) -> None:
     with serving({"API_KEY": KEY}) as port:
         without = smoke(machine, OWNER, asked(port, {"models": True, "arithmetic": True}))
         assert (without["passed"], without["failed"], without["refused"]) == ([], [], True)

@@ -58,11 +58,12 @@ def waited(
     acts: Acts | None = None,
     fails: str = "",
     smoke: dict[str, Any] | None = None,
+    cut_off: float = 0,
 ) -> tuple[int, float]:
     """The exit status and the seconds until then, where the nodes say this round by round, the last one for ever.
 
     `acts` gets what is done to containers; the action `fails` does so on all nodes. `smoke` is what the head says to
-    the smoke test, which is asked for with it.
+    the smoke test, which is asked for with it; until `cut_off` it is out of reach for that.
     """
     clock, left, seen = Clock(), list(rounds), list[Answer]()
 
@@ -77,6 +78,8 @@ def waited(
         if verb == "smoke":
             assert [one.name for one in links] == ["spark1"]
             assert requests["spark1"]["desired"]["checks"] == {"arithmetic": True}
+            if clock.now < cut_off:
+                return [silent(0)]
             return [Answer("spark1", 0, smoke, "") if smoke else Answer("spark1", 1, None, "no program")]
         assert verb == "status"
         (lines,) = {requests[one.name]["desired"]["lines"] for one in links}
@@ -87,6 +90,7 @@ def waited(
     patch.setattr(on_node, "on_all", on_all)
     patch.setattr(on_node, "lost_nodes", lambda _: set())
     patch.setattr(health, "time", clock)
+    patch.setattr("fleet.smoke.time", clock)
     desired = {
         f"spark{number + 1}": {
             "rank": number,
@@ -228,12 +232,29 @@ def test_a_rank_that_ends_over_the_smoke_test_is_told_before_what_it_answered(
     assert second.startswith("spark1: smoke test arithmetic")
 
 
-def test_an_api_with_another_key_is_asked_nothing(
+def test_an_api_with_a_key_that_nobody_told_is_asked_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = {**ANSWERED, "passed": [], "refused": True}
     assert waited(monkeypatch, [rank(0, api=READY), rank(1)], smoke=refused)[0] == 0
-    assert "no smoke test, since the API wants another key" in capsys.readouterr().out
+    assert "no smoke test, since the API wants a key" in capsys.readouterr().out
+
+
+def test_a_head_that_is_out_of_reach_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that serves is not removed for a connection that was lost."""
+    acts: Acts = []
+    serving = [kept(rank(0, api=READY)), kept(rank(1))]
+    cut_off = health.PATIENCE_S - 5
+    assert waited(monkeypatch, serving, rollback=True, acts=acts, smoke=ANSWERED, cut_off=cut_off)[0] == 0
+    assert [action for action, *_ in acts] == ["keep"]
+
+
+def test_a_head_that_stays_out_of_reach_has_not_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, seconds = waited(monkeypatch, [rank(0, api=READY), rank(1)], smoke=ANSWERED, cut_off=1000)
+    assert (status, seconds) == (1, health.PATIENCE_S)
+    assert "the smoke test could not be made: spark1: no route to host" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("quiet", [silent(1), without(1, "Connection refused")], ids=["node", "docker"])
