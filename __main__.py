@@ -14,6 +14,7 @@ from components.config import holds_secret, raw_config, unencrypted_key
 from fleet.loading import load
 from fleet.on_node import lost_nodes
 from fleet.problems import ProblemsError
+from fleet.settings import Settings
 from fleet.stack import StackName
 from fleet.survey import OFFLINE, offline, survey
 
@@ -27,14 +28,20 @@ def refuse(reason: str) -> NoReturn:
     sys.exit(SAID)
 
 
+def configured(stack: StackName) -> Settings:
+    """The settings as Pulumi hands them over; raises ProblemsError."""
+    settings = load(raw_config(without=lost_nodes(stack.stack)))
+    if problems := unencrypted_key(settings):
+        raise ProblemsError(problems)
+    return settings
+
+
 def main() -> None:
     """Problems become one error, and then nothing is registered."""
     gc.disable()  # it takes a twentieth of the run, and this process ends before its garbage matters
     stack = StackName(pulumi.get_project(), pulumi.get_stack())
     try:
-        settings = load(raw_config(without=lost_nodes(stack.stack)))
-        if problems := unencrypted_key(settings):
-            refuse(ProblemsError(problems).report())
+        settings = configured(stack)
         if offline() and not pulumi.runtime.is_dry_run():
             refuse(f"{OFFLINE} is for previews without nodes: unset it before `up`")
         # The components take as long to load as the nodes take to answer: both at once.

@@ -8,7 +8,7 @@ from collections.abc import Container
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
-from fleet.engine_settings import KEY
+from fleet.engine_settings import KEY, NO_KEY
 from fleet.problems import Problem, config_path
 from fleet.settings import Settings
 
@@ -45,11 +45,15 @@ def as_kept(section: str, texts: list[str]) -> pulumi.Input[list[str]]:
 
 def unencrypted_key(settings: Settings) -> list[Problem]:
     """The API's key where the stack file holds it as it is: it would lie open in the state, too."""
-    if KEY not in settings.engine.head_env or holds_secret("engine"):
+    if holds_secret("engine"):
         return []
-    path = config_path(("engine", "headEnv", KEY))
-    hint = f"./pulumiw config set --secret --path '{path}'"
-    return [Problem("api-key-open", path, "is in the stack file as it is", "it encrypted", hint)]
+    problems = []
+    for section, env in (("headEnv", settings.engine.head_env), ("env", settings.engine.env)):
+        if env.get(KEY, "").lower() not in NO_KEY:
+            path = config_path(("engine", section, KEY))
+            hint = f"./pulumiw config set --secret --path '{path}'"
+            problems.append(Problem("api-key-open", path, "is in the stack file as it is", "it encrypted", hint))
+    return problems
 
 
 def holds_secret(section: str) -> bool:

@@ -301,17 +301,23 @@ def test_what_an_engine_has_to_answer_is_told_for_the_head_alone(register: Regis
     assert all(one["checks"].keys() <= CHECKS.keys() for one, *_ in told if one)
 
 
-@pytest.mark.parametrize(("keys", "found"), [(("engine",), 0), (("nodes",), 1), ((), 1)])
+@pytest.mark.parametrize(("keys", "found"), [(("engine",), 0), (("nodes",), 2), ((), 2)])
 def test_a_key_that_lies_open_in_the_stack_file_is_refused(keys: tuple[str, ...], found: int) -> None:
     problems: list[Problem] = []
 
     def program() -> None:
         problems.extend(unencrypted_key(load(changed(ring(), {"engine.headEnv.API_KEY": "hunter2"}))))
+        problems.extend(unencrypted_key(load(changed(ring(), {**NO_PROFILE, "engine.env.API_KEY": "hunter3"}))))
+        for none in ("EMPTY", ""):
+            config = {**NO_PROFILE, "engine.allowAnonymous": True, "engine.headEnv.API_KEY": none}
+            assert unencrypted_key(load(changed(ring(), config))) == []
         assert unencrypted_key(load(ring())) == []
 
     record(program, secret_keys=keys)
-    assert [one.code for one in problems] == ["api-key-open"] * found
-    assert "hunter2" not in str(problems)
+    assert [(one.code, one.path.rpartition(":")[2]) for one in problems] == [
+        ("api-key-open", f"engine.{section}.API_KEY") for section in ("headEnv", "env")[:found]
+    ]
+    assert "hunter" not in str(problems)
 
 
 def test_another_image_behind_the_same_tag_is_another_group() -> None:
