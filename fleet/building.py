@@ -128,18 +128,20 @@ class _Sender(threading.Thread):
         super().__init__(daemon=True)
         self._process, self._told, self._context = process, told, context
         self.digest = ""
-        self.failed: ContextError | None = None
+        self.failed: Exception | None = None
 
     def run(self) -> None:
         """Until all is sent, or the node takes no more, which then says why itself."""
         assert self._process.stdin
-        with contextlib.suppress(OSError), self._process.stdin as stdin:
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(json.dumps(self._told).encode() + b"\n")
             try:
                 self.digest = self._context.pack(stdin)
-            except ContextError as error:
+            except BrokenPipeError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is: no part may pass for all of it
                 self.failed = error
-                self._process.kill()  # not to have a part of it built
+                self._process.kill()
 
 
 def provide(stack: str, links: Mapping[str, Link], node: str, wanted: Mapping[str, Any]) -> str:

@@ -123,8 +123,9 @@ class Context:
         total = hashlib.sha256()
         with ExitStack() as stack:
             tar = stack.enter_context(tarfile.open(fileobj=out, mode="w|")) if out else None
-            for name, path, state in self._files():
-                try:
+            path = self.folder
+            try:
+                for name, path, state in self._files():
                     entry, content = _entry(name, path, state)
                     total.update(json.dumps([name, entry.mode, entry.type.decode(), entry.linkname]).encode())
                     if content is None:
@@ -139,10 +140,10 @@ class Context:
                             while reader.read(tarfile.RECORDSIZE * 100):
                                 pass
                     total.update(reader.total.digest())
-                except BrokenPipeError:
-                    raise  # of `out`
-                except OSError as error:
-                    raise ContextError(f"{path} cannot be read: {error.strerror or error}") from error
+            except BrokenPipeError:
+                raise  # of `out`
+            except OSError as error:
+                raise ContextError(f"{error.filename or path} cannot be read: {error.strerror or error}") from error
         return total.hexdigest()
 
     def _files(self) -> Iterator[tuple[str, Path, os.stat_result]]:
@@ -188,6 +189,12 @@ def _entry(name: str, path: Path, state: os.stat_result) -> tuple[tarfile.TarInf
     content = path.open("rb")
     entry.size = os.fstat(content.fileno()).st_size
     return entry, content
+
+
+def built_of(ref: str) -> re.Pattern[str]:
+    """The names that `built_ref` gives to what is built under a ref."""
+    name, _, tag = ref.rpartition(":")
+    return re.compile(rf"{re.escape(f'{name}:{tag[:KEPT_OF_TAG]}')}-[0-9a-f]{{{SHOWN}}}")
 
 
 def built_ref(ref: str, context: str, build: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 
 from fleet import cabling, environment, nccl, overlay, preflight, sending
 from fleet.archive import archived
-from fleet.context import Context, ContextError, built_ref
+from fleet.context import Context, ContextError, built_of, built_ref
 from fleet.discover import listen, remember, remembered
 from fleet.docker_on_node import ImageError
-from fleet.drift import Drift, Group, of_fleet, of_group
+from fleet.drift import Drift, Group, Observed, of_fleet, of_group
 from fleet.facts import Facts, parse
 from fleet.library import Choice, read
 from fleet.look import Look, with_plan
@@ -34,7 +34,9 @@ from fleet.problems import Problem, ProblemsError, config_path
 from fleet.settings import Settings
 from fleet.ssh import links as links_of
 from fleet.stack import StackName
+from fleet.stackfile import ENCRYPTED
 from fleet.verdicts import judge
+from node.docker import STACK
 
 OFFLINE = "SPARK_FABRIC_OFFLINE"  # set to 1: plan with the usual names, without any node; refuses `up`
 
@@ -198,7 +200,7 @@ def look(
             facts,
             stack,
             image_id=own.image_id,
-            image_ref=own.image_ref,
+            image_ref=own.image_ref or _built(settings, stack, seen.observed),
             library=own.library,
             marker_size=own.marker_size,
             found=wires.ring,
@@ -218,6 +220,25 @@ def look(
     read = readings(plan, own.manifest, seen.observed)
     survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored, read)
     return survey, list(judged.problems)
+
+
+def _built(settings: Settings, stack: StackName, observed: Mapping[str, Observed]) -> str | None:
+    """The name of an image that was built and that nodes have, best of one that the stack's ranks run.
+
+    For commands that cannot read all of what is built of: its args may be encrypted.
+    """
+    image, label = settings.engine.image, stack.label(settings.fleet.id)
+    if image.build is None:
+        return None
+    names: dict[str, set[str]] = {}
+    run: set[str | None] = set()
+    for seen in observed.values():
+        docker = seen.get("docker") or {}
+        run |= {one.get("image_id") for one in docker.get("containers") or [] if one["labels"].get(STACK) == label}
+        for name, identity in (docker.get("images") or {}).items():
+            if built_of(image.ref).fullmatch(name):
+                names.setdefault(name, set()).add(identity)
+    return min(names, key=lambda name: (not names[name] & run, name), default=None)
 
 
 def _of_nfs(settings: Settings, node: Node) -> dict[str, Any]:
@@ -279,6 +300,8 @@ def _image(settings: Settings) -> Brought:
     if image.build is not None:
         try:
             context = Context(ROOT / Path(image.build.context).expanduser(), image.build.dockerfile).pack()
+            if ENCRYPTED in image.build.args.values():
+                return Brought()  # its name cannot be known: `_built` finds it
             return Brought(image_ref=built_ref(image.ref, context, image.build.model_dump()))
         except ContextError as error:
             path = config_path(("engine", "image", "build"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,26 @@ def test_the_program_fails_with_what_stands_in_the_way(
     assert building.main() == 1
     assert "spark1 builds the image, and was forgotten. Set engine.image.build.node" in capsys.readouterr().err
     assert ssh.calls() == []
+
+
+def test_a_context_that_cannot_be_read_to_its_end_is_no_smaller_one(
+    ssh: FakeSsh, tmp_path: Path, wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node is cut off in the middle, and what was sent until then gets no name."""
+    place = docker(ssh, tmp_path)
+    taken = f"cat >/dev/null; touch {place}/ended"
+    ssh.does("spark1", f'case "$remote" in *fcntl*) {taken} ;; *) exec sh -c "$remote" ;; esac')
+    lstat = Path.lstat
+
+    def unreadable(path: Path) -> os.stat_result:
+        if path.name == "Dockerfile":
+            raise OSError(5, "Input/output error", str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", unreadable)
+    with pytest.raises(
+        ImageError, match=r"the context cannot be sent: .*Dockerfile cannot be read: Input/output error"
+    ):
+        provide("test", LINKS, "spark1", wanted)
+    assert not (place / "ended").exists()
+    assert list((place / "images").iterdir()) == []

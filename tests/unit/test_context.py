@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import socket
 import tarfile
 from pathlib import Path
@@ -164,3 +165,16 @@ def test_a_renewed_secret_is_no_reason_to_build() -> None:
 def test_a_long_tag_stays_one_that_docker_takes() -> None:
     tag = built_ref("engine:" + "t" * 128, "1", BUILD).removeprefix("engine:")
     assert len(tag + "-building") <= 128
+
+
+def test_a_file_that_goes_while_the_context_is_read_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lstat = Path.lstat
+
+    def gone(path: Path) -> os.stat_result:
+        if path.name == "data":
+            path.unlink()
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", gone)
+    with pytest.raises(ContextError, match="below/data cannot be read: No such file or directory"):
+        digest(folder)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleet import __main__ as fleet
-from fleet import doctor, marks, on_node, overlay, survey
+from fleet import doctor, marks, on_node, overlay, stackfile, survey
 from fleet.doctor import Word
 from fleet.facts import parse
 from fleet.known import WEIGHTS
@@ -451,3 +451,29 @@ def test_what_is_wrong_is_red_where_it_is_and_told_below() -> None:
     assert "✗3 spark4: no answer" in below
     assert "[3] spark4 ✗3" in below
     assert "cable 3 ✗2" in below
+
+
+def test_an_image_whose_build_holds_an_encrypted_arg_is_known_by_what_the_ranks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name cannot be worked out without that arg, and another name would be drift of a fleet that is whole."""
+    (tmp_path / "Dockerfile").write_text("FROM base\n")
+    build = {"context": str(tmp_path), "args": {"TOKEN": stackfile.ENCRYPTED}}
+    config = changed(ring(), {"engine.image": {"ref": "engine:1", "build": build}})
+    other, run = "sha256:" + "2" * 64, "engine:1-fedcba987654"
+    raw = whole(config)
+    for node in raw.values():
+        node["docker"]["images"] = {"engine:1-0123456789ab": other, run: IMAGE, "engine:1-other": other}
+    plain(raw, monkeypatch, config)
+    for node in raw.values():
+        node["docker"]["containers"][0]["image_id"] = IMAGE
+    own = survey.brought(load(config))
+    assert (own.image_ref, own.problems) == (None, ())
+    found, problems = look(raw, monkeypatch, config)
+    assert found.plan.image_ref == run
+    told = doctor.lines(found, problems)
+    assert [line for line in told if line.word is Word.FAIL] == []
+    del raw["spark2"]["docker"]["images"][run]
+    found, problems = look(raw, monkeypatch, config)
+    told = doctor.lines(found, problems)
+    assert [line.node for line in told if line.code == "drift image" and line.word is Word.FAIL] == ["spark2"]
