@@ -24,6 +24,9 @@ IN_PLAIN = (
     "engine.image.build.secrets is plain text in the stack file, and so in the history of its updates: "
     "set each with `pulumi config set --secret --path`"
 )
+AT_ONCE = 2
+"""Copies: each may take the room of an image on the node that has it, and all share this machine's line."""
+
 AS = re.compile(r", (sha256:[0-9a-f]{64})$", re.MULTILINE)  # behind the name, which may end with another digest
 
 
@@ -38,17 +41,21 @@ def images_on(
         sources = [links[builder]]
         ranks = [links[node.name] for node in plan.ranks]
         after = [_built(plan.build, ranks, builder, owner, drift.repair(builder, "image"), parent)]
-    return {
-        node.name: _image_on(
-            [links[node.name], *(one for one in sources if one.name != node.name)],
+    images: dict[str, local.Command] = {}
+    copies: list[local.Command] = []
+    for node in plan.ranks:
+        others = [one for one in sources if one.name != node.name]
+        ahead = copies[-AT_ONCE] if others and len(copies) >= AT_ONCE else None
+        images[node.name] = _image_on(
+            [links[node.name], *others],
             plan.image,
             owner,
             drift.repair(node.name, "image"),
-            after,
+            [*after, *([ahead] if ahead else [])],
             parent,
         )
-        for node in plan.ranks
-    }
+        copies += [images[node.name]] if others else []
+    return images
 
 
 def identity(image: local.Command) -> pulumi.Output[str | None]:

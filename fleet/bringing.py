@@ -1,8 +1,10 @@
 """Ways for an image to get on a node: from an archive, from another node, from a registry. Standard library only.
 
-All three stream, so that nowhere a second copy of tens of gigabytes lies, and all three are docker's own: an image is
-there whole under its name, or not at all. A stream that ends early is ended here by killing the ssh that fills the
-node's docker, never by closing it in order: the node must not take a part for all of it.
+All three stream, so that nothing lies on this machine, and all three are docker's own: an image is there whole under
+its name, or not at all. Docker's classic store writes all of an image to a temporary folder first, at `save` before it
+sends the first byte and at `load` before it takes it in: both sides need room for one more. A stream that ends early
+is ended here by killing the ssh that fills the node's docker, never by closing it in order: the node must not take a
+part for all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from pathlib import Path
 from fleet.docker_on_node import ImageError, command, last_words, told
 from fleet.on_node import Link
 
-LIMIT_S = 3600  # an engine image is tens of gigabytes
+LIMIT_S = 4 * 3600  # an engine image is tens of gigabytes, and several copies share one line
+STANDSTILL_S = 1200  # without a byte; docker writes all of an image to a disk before the first and after the last one
 TELL_EVERY_S = 10
 PIECE = 1 << 20  # bytes
 ONE_LAYER_DONE = re.compile(r"^[0-9a-f]{12}: (Pull complete|Already exists)$")
@@ -28,21 +31,35 @@ ONE_LAYER = re.compile(r"^[0-9a-f]{12}: ")
 
 
 @contextlib.contextmanager
-def watched(who: str, doing: Callable[[], str], limit: float, *processes: subprocess.Popen[bytes]) -> Iterator[None]:
+def watched(
+    who: str,
+    doing: Callable[[], str],
+    limit: float,
+    *processes: subprocess.Popen[bytes],
+    sent: Callable[[], int] | None = None,
+) -> Iterator[None]:
     """While the body runs, tell every few seconds what is being done. Where it fails, the processes are killed.
 
-    They are after `limit` seconds too, and ImageError is raised then.
+    They are after `limit` seconds too, and once the number of bytes that are `sent` has not grown for STANDSTILL_S;
+    ImageError is raised then.
     """
-    over, late, began = threading.Event(), threading.Event(), time.monotonic()
+    over, began, late = threading.Event(), time.monotonic(), list[str]()
 
     def watch() -> None:
+        last, moved = 0, began
         while not over.wait(min(TELL_EVERY_S, limit)):
-            waited = time.monotonic() - began
-            print(f"{who}: {doing()}, {waited:.0f} s", flush=True)
-            if waited >= limit:
-                late.set()
+            now = time.monotonic()
+            print(f"{who}: {doing()}, {now - began:.0f} s", flush=True)
+            if sent is None or sent() != last:
+                last, moved = sent() if sent else 0, now
+            if now - began >= limit:
+                late.append(f"not done after {limit:.0f} s")
+            elif now - moved >= STANDSTILL_S:
+                late.append(f"nothing has moved for {STANDSTILL_S:.0f} s")
+            if late:
                 for process in processes:
                     process.kill()
+                return
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -54,8 +71,8 @@ def watched(who: str, doing: Callable[[], str], limit: float, *processes: subpro
             if process.poll() is None:
                 process.kill()
         watcher.join()
-        if late.is_set():
-            raise ImageError(f"{who}: {doing()}: not done after {limit:.0f} s, and ended")
+        if late:
+            raise ImageError(f"{who}: {doing()}: {late[0]}, and ended")
 
 
 def load(config: Path, link: Link, archive: Path) -> None:
@@ -66,10 +83,13 @@ def load(config: Path, link: Link, archive: Path) -> None:
             command(config, link, "load -q"), stdin=content, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
-        def doing() -> str:
-            return f"{os.lseek(content.fileno(), 0, os.SEEK_CUR) * 100 // size} % of {archive.name} sent"
+        def sent() -> int:
+            return os.lseek(content.fileno(), 0, os.SEEK_CUR)
 
-        with watched(link.name, doing, LIMIT_S, process):
+        def doing() -> str:
+            return f"{sent() * 100 // size} % of {archive.name} sent"
+
+        with watched(link.name, doing, LIMIT_S, process, sent=sent):
             out, _ = process.communicate()
     if process.returncode:
         raise ImageError(f"{link.name}: docker load failed: {last_words(out.decode(errors='replace'))}")
@@ -99,7 +119,7 @@ def copy(from_config: Path, source: Link, config: Path, link: Link, ref: str) ->
     assert save.stderr
     assert filled.stdin
     assert filled.stdout
-    with watched(link.name, doing, LIMIT_S, save, filled):
+    with watched(link.name, doing, LIMIT_S, save, filled, sent=lambda: sent):
         with contextlib.suppress(BrokenPipeError):  # docker load says why
             while piece := os.read(save.stdout.fileno(), PIECE):
                 filled.stdin.write(piece)

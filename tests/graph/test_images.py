@@ -50,10 +50,21 @@ def test_one_node_builds_and_the_others_copy_before_anything_stops(built: Graph)
     assert built["image-build"].after == {"state-id"}
     assert links(built, "image-build") == NAMES  # whoever has it can give it back
     for name in NAMES:
-        assert built[f"{name}-image"].after == {"state-id", "image-build"}
+        assert built[f"{name}-image"].after >= {"state-id", "image-build"}
         assert wanted(built, name)[name]["from"] == "spark1"
         assert links(built, f"{name}-image") == list(dict.fromkeys([name, "spark1"]))
     assert {"image-build", *(f"{name}-image" for name in NAMES)} <= built.before("stop")
+
+
+def test_two_nodes_copy_at_once(register: Register) -> None:
+    """Each copy after the second begins when the one before the last has ended; the node that built copies nothing."""
+    for builder in ("spark1", "spark3"):
+        graph = register(building(node=builder))
+        copying = [name for name in NAMES if name != builder]
+        waits = {name: graph[f"{name}-image"].after - {"state-id", "image-build"} for name in NAMES}
+        assert waits == {name: {f"{copying[0]}-image"} if name == copying[2] else set() for name in NAMES}
+    graph = register(PULLED, image_id=None)
+    assert all(graph[f"{name}-image"].after == {"state-id"} for name in NAMES)
 
 
 def test_the_node_that_builds_can_be_chosen(register: Register) -> None:

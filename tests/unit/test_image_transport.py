@@ -207,6 +207,36 @@ def test_a_copy_tells_its_progress_and_is_cut_off_at_its_limit(
     assert "spark2: 50 % of engine:1 sent from spark1, 0 s" in capsys.readouterr().out
 
 
+def test_a_copy_that_stands_still_is_ended_and_a_slow_one_is_not(
+    ssh: FakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bringing, "TELL_EVERY_S", 0.1)
+    monkeypatch.setattr(bringing, "STANDSTILL_S", 1)
+    slow = "for piece in 1 2 3 4 5; do echo $piece; sleep 0.4; done"
+    assert copy(ssh, tmp_path, save=slow) == f"spark2: engine:1 copied, {ID}"
+    (tmp_path / "two").unlink()
+    with pytest.raises(ImageError, match="spark2: 50 % of engine:1 sent from spark1: nothing has moved for 1 s, and"):
+        copy(ssh, tmp_path, save="head -c 500 /dev/zero; exec sleep 20")
+
+
+def test_an_archive_that_stands_still_is_ended(ssh: FakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bringing, "TELL_EVERY_S", 0.1)
+    monkeypatch.setattr(bringing, "STANDSTILL_S", 0.3)
+    docker(ssh, tmp_path / "there", load="exec sleep 20")
+    with pytest.raises(ImageError, match=r"100 % of engine\.tar sent: nothing has moved"):
+        ensure("test", link(1), wanted(archive(tmp_path, [])))
+
+
+def test_a_pull_has_the_whole_time_since_docker_does_not_tell_what_it_takes(
+    ssh: FakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bringing, "TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(bringing, "STANDSTILL_S", 0.1)
+    there, ref = tmp_path / "there", f"engine@{ID}"
+    docker(ssh, there, pull=f"sleep 0.5; echo {ID} arm64 >{there}")
+    assert ensure("test", link(1), {"ref": ref, "pull": True}) == f"spark1: {ref} pulled, {ID}"
+
+
 def test_an_image_is_pulled_by_the_user_who_logs_in(
     ssh: FakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
