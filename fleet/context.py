@@ -1,7 +1,8 @@
 """A docker build context of the operator's, on this machine: what is in it, and what it comes down to.
 
 Packed here and not by docker, since what decides about a build must be known without one: names, modes, links and
-contents, as far as `.dockerignore` lets them in. Times and owners do not count, as they do not for docker's own cache.
+contents, as far as `.dockerignore` lets them in, and without `.git`. Times and owners do not count, as they do not for
+docker's own cache.
 Standard library only.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 IGNORE = ".dockerignore"
+NEVER_BUILT_OF = ("**/.git",)  # it changes with every fetch; a line of the listing may let it in again
 SHOWN = 12  # digits of a digest in a tag
 KEPT_OF_TAG = 100  # characters; docker's limit for a tag is 128
 
@@ -111,7 +113,7 @@ class Context:
         listing = next((name for name in (own, IGNORE) if (folder / name).is_file()), None)
         try:
             lines = (folder / listing).read_text().splitlines() if listing else []
-            self._ignored = Ignored(lines, [dockerfile, *([listing] if listing else [])])
+            self._ignored = Ignored([*NEVER_BUILT_OF, *lines], [dockerfile, *([listing] if listing else [])])
         except (OSError, UnicodeDecodeError, re.error) as error:
             raise ContextError(f"{folder}/{listing} cannot be read: {error}") from error
 

@@ -17,8 +17,9 @@ class Build(_Model):
     """How the image is built, once, on one node."""
 
     context: scalars.Path = Field(
-        description="Folder on this machine that is built of, without what its `.dockerignore` keeps out; `~` is your "
-        "home, relative paths start at the stack file. It is read in every preview, so leave out what is large."
+        description="Folder on this machine that is built of, without what its `.dockerignore` keeps out and without "
+        "`.git`, unless a line `!.git` there lets that in; `~` is your home, relative paths start at the stack file. "
+        "It is read in every preview, so leave out what is large."
     )
     dockerfile: scalars.InnerPath = Field("Dockerfile", description="The recipe, relative to the context.")
     args: dict[scalars.EnvName, scalars.EnvValue] = Field(

@@ -178,3 +178,16 @@ def test_a_file_that_goes_while_the_context_is_read_is_told(folder: Path, monkey
     monkeypatch.setattr(Path, "lstat", gone)
     with pytest.raises(ContextError, match="below/data cannot be read: No such file or directory"):
         digest(folder)
+
+
+def test_what_git_keeps_is_left_out_unless_the_listing_lets_it_in(folder: Path) -> None:
+    before = digest(folder)
+    for place in (folder / ".git", folder / "below" / ".git"):
+        place.mkdir()
+        (place / "FETCH_HEAD").write_text("today")
+    (folder / "below" / ".gitignore").write_text("*.o\n")
+    assert {name for name in packed(folder) if ".git" in name} == {"below/.gitignore"}
+    (folder / "below" / ".gitignore").unlink()
+    assert digest(folder) == before
+    (folder / ".dockerignore").write_text("!.git\n")
+    assert {name for name in packed(folder) if ".git" in name} == {".git", ".git/FETCH_HEAD"}
