@@ -74,7 +74,7 @@ def _built(
     """The resource that has the image built. What it is told is a secret, since secrets are in it."""
     if wanted["secrets"] and not holds_secret("engine"):
         pulumi.warn(IN_PLAIN)
-    longest = building.LIMIT_S + bringing.LIMIT_S + 8 * ASK_LIMIT_S
+    longest = building.LIMIT_S + bringing.LIMIT_S + building.REMOVE_LIMIT_S + 8 * ASK_LIMIT_S
     return on_nodes(
         "image-build",
         ranks,

@@ -10,7 +10,7 @@ a client of BuildKit here. `docker build` on the node takes a context as a tar o
 builder is BuildKit (buildx) or the classic one.
 
 Values of args and secrets are on standard input on the whole way, and then in the environment of that one docker:
-never in a command line. What docker prints is told without them.
+never in a command line. What docker prints is told without secrets, args named like them, and passwords of URLs.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
 from fleet import bringing, on_node
-from fleet.context import Context, ContextError, built_ref
+from fleet.context import Context, ContextError, built_of, built_ref
 from fleet.docker_on_node import ImageError, present, refuse_another_machine, told
 from fleet.on_node import Link
-from node.hide import hide_values
+from node.hide import NAME, hide_values
 
 LIMIT_S = 4 * 3600  # kernels that are compiled take their time
+REMOVE_LIMIT_S = 300  # of an image that nobody else's layers hold
 SHOWN = 30  # of docker's last lines, where it fails
 STEP = re.compile(r"(?:Step |#\d+ \[[^\]]*?)(\d+/\d+)")  # of the classic builder, of BuildKit
 SECRET = "SPARK_FABRIC_SECRET_"  # noqa: S105 - the beginning of variables' names
+USER = re.compile(r"://([^/\s@]+)@")  # name and password of a URL
 UNFINISHED = "-building"
 
-# One JSON line, then the context. A build that a killed run has left going is waited for, and then there is nothing to
-# do. The lock is on docker's own program, so that no file of ours stays, and `exec` keeps it as long as docker runs.
+# One JSON line, then the context. A build that a killed run has left going is waited for: nobody gives that image its
+# name any more, but docker's cache then has all of it. The lock is on docker's own program, so that no file of ours
+# stays, and `exec` keeps it as long as docker runs.
 START = (
     "import fcntl,json,os,shutil,sys,subprocess as s;i=open(0,'rb',buffering=0,closefd=False);"
     "h=json.loads(i.readline());"
@@ -69,6 +72,14 @@ def header(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"ref": ref, "words": [*words, "-"], "env": env}
 
 
+def not_to_be_told(wanted: Mapping[str, Any]) -> list[str]:
+    """Values that docker's output is shown without: secrets, args named like them, and who a URL of an arg is for."""
+    args: Mapping[str, str] = wanted["args"]
+    named = [value for name, value in args.items() if NAME.fullmatch(name)]
+    users = [user for value in args.values() for user in USER.findall(value)]
+    return [*wanted["secrets"].values(), *named, *users]
+
+
 def build(config: Path, link: Link, wanted: Mapping[str, Any]) -> None:
     """Build on a node, from the context on this machine; raises ImageError when that fails, and nothing is there then.
 
@@ -76,7 +87,7 @@ def build(config: Path, link: Link, wanted: Mapping[str, Any]) -> None:
     The name is given last: to an image for this machine, of the context that the plan was made of.
     """
     context = Context(on_node.ROOT / Path(wanted["context"]).expanduser(), wanted["dockerfile"])
-    ref, values = wanted["ref"], [*wanted["args"].values(), *wanted["secrets"].values()]
+    ref, values = wanted["ref"], not_to_be_told(wanted)
     last, step = deque[str](maxlen=SHOWN), "waiting for docker"
     words = shlex.join(["timeout", "-k", "10", str(LIMIT_S + on_node.GRACE_S), "python3", "-IS", "-c", START])
     process = subprocess.Popen(
@@ -90,7 +101,8 @@ def build(config: Path, link: Link, wanted: Mapping[str, Any]) -> None:
     with bringing.watched(link.name, lambda: f"building {ref}, {step}", LIMIT_S, process):
         sender.start()
         for raw in process.stdout:
-            (line,) = hide_values([raw.decode(errors="replace").rstrip()], values)
+            (line,) = hide_values([raw.decode(errors="replace").rstrip("\r\n")], values)
+            line = line.rstrip()  # only now: a value may end with a space
             last.append(line)
             found = STEP.match(line)
             step = f"step {found[1]}" if found else step
@@ -102,7 +114,7 @@ def build(config: Path, link: Link, wanted: Mapping[str, Any]) -> None:
         said = "\n".join(f"{link.name}: {line[:500]}" for line in last)
         raise ImageError(f"{said}\n{link.name}: docker build of {ref} failed")
     if present(config, link, ref):
-        return  # of the build that was waited for
+        return  # of another run, that has named it meanwhile
     _name(config, link, wanted, sender.digest)
 
 
@@ -118,7 +130,17 @@ def _name(config: Path, link: Link, wanted: Mapping[str, Any], context: str) -> 
         refuse_another_machine(config, link, ref, found)
         told(config, link, shlex.join(["tag", unfinished, ref]))
     finally:
-        told(config, link, shlex.join(["rmi", unfinished]))
+        with contextlib.suppress(ImageError):  # what went wrong before says more, and the next build tries again
+            _remove_unfinished(config, link, ref)
+
+
+def _remove_unfinished(config: Path, link: Link, ref: str) -> None:
+    """Take away what has no name of its own yet, also what killed runs have left of other contexts."""
+    names = told(config, link, "image ls --format '{{.Repository}}:{{.Tag}}'").splitlines()
+    mine = built_of(ref.rpartition("-")[0])
+    left = [one for one in names if one.endswith(UNFINISHED) and mine.fullmatch(one.removesuffix(UNFINISHED))]
+    if left:
+        told(config, link, shlex.join(["rmi", *left]), REMOVE_LIMIT_S)
 
 
 class _Sender(threading.Thread):

@@ -53,9 +53,9 @@ def ask(
         raise ImageError(f"{link.name}: {late} {limit} s") from None
 
 
-def told(config: Path, link: Link, words: str) -> str:
-    """What docker answers; raises ImageError when the node or its docker fails."""
-    done = ask(config, link, words)
+def told(config: Path, link: Link, words: str, limit: float | None = None) -> str:
+    """What docker answers; raises ImageError when the node or its docker fails. `limit` as for `ask`."""
+    done = ask(config, link, words, limit)
     if done.returncode:
         raise ImageError(f"{link.name}: {last_words(done.stderr)}")
     return done.stdout.strip()

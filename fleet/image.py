@@ -35,6 +35,7 @@ from fleet.on_node import Link
 LOOK_LIMIT_S = 60
 
 SET_TARGET = "Set nccl.target to where this image has its libnccl.so.2."
+SAME_STORE = "Do all dockers keep images the same way (docker info: Storage Driver)? Containerd's store has other ids."
 IN_PATH = "The module is looked for in the image's PYTHONPATH."
 
 
@@ -89,7 +90,8 @@ def ensure(stack: str, link: Link, wanted: Mapping[str, Any], source: Link | Non
         found = present(config, link, ref)
         if found is None or identity not in (None, found.identity):
             has = found.identity if found else None
-            raise ImageError(f"{link.name}: after docker {brought} {ref} has id {has}, not {identity}")
+            hint = f". {SAME_STORE}" if found else ""
+            raise ImageError(f"{link.name}: after docker {brought} {ref} has id {has}, not {identity}{hint}")
         refuse_another_machine(config, link, ref, found)
     _refuse_without(config, link, wanted, found.identity)
     said = f"{link.name}: {ref} {DONE[brought] if brought else 'is there'}"

@@ -29,7 +29,8 @@ case "$1 $2" in
 "image inspect") cat "images/$3" 2>/dev/null || {{ echo "Error: No such image: $3" >&2; exit 1; }} ;;
 "version --format") echo arm64 ;;
 "tag "*) mv "images/$2" "images/$3"; cp "images/$3" "images/$2" ;;
-"rmi "*) rm "images/$2" ;;
+"image ls") ls images | sed 's/^[^:]*$/&:latest/' ;;
+"rmi "*) shift; for name; do rm "images/$name"; done; {rmi} ;;
 "build "*) env >environment; cat >context.tar; {build} ;;
 esac
 """
@@ -63,11 +64,11 @@ def named(build: dict[str, Any]) -> dict[str, Any]:
     return {**build, "ref": built_ref("engine:1", context, build)}
 
 
-def docker(ssh: FakeSsh, folder: Path, build: str = BUILDS) -> Path:
+def docker(ssh: FakeSsh, folder: Path, build: str = BUILDS, rmi: str = "true") -> Path:
     """Docker on spark1; the others have no image. The folder with what it was told."""
     (folder / "images").mkdir(exist_ok=True)
     program = ssh.folder / "docker"
-    program.write_text(DOCKER.format(folder=folder, build=build))
+    program.write_text(DOCKER.format(folder=folder, build=build, rmi=rmi))
     program.chmod(0o755)
     for name in ("spark2", "spark3"):
         ssh.does(name, "echo Error: No such image >&2; exit 1")
@@ -133,6 +134,40 @@ def test_a_context_that_changed_meanwhile_gets_no_name(ssh: FakeSsh, tmp_path: P
     assert list((place / "images").iterdir()) == []
 
 
+def test_what_killed_runs_have_left_is_taken_away(ssh: FakeSsh, tmp_path: Path, wanted: dict[str, Any]) -> None:
+    """Of this run's own context it is built over, and of another one nobody would ever ask for it."""
+    place = docker(ssh, tmp_path)
+    others = ["engine:1-0123456789ab", "engine:2-0123456789ab-building", "engine:1-mine-building", "my-engine:1"]
+    left = [f"{wanted['ref']}-building", "engine:1-0123456789ab-building"]
+    for name in (*others, *left):
+        (place / "images" / name).write_text(f"{ID} arm64\n")
+    assert provide("test", LINKS, "spark1", wanted) == f"spark1: {wanted['ref']} built"
+    assert {file.name for file in (place / "images").iterdir()} == {wanted["ref"], *others}
+
+
+def test_what_cannot_be_taken_away_hides_no_error_and_is_none(
+    ssh: FakeSsh, tmp_path: Path, wanted: dict[str, Any]
+) -> None:
+    docker(ssh, tmp_path, BUILDS.replace("arm64", "amd64"), rmi="exit 1")
+    with pytest.raises(ImageError, match="is for amd64, and the node is arm64"):
+        provide("test", LINKS, "spark1", wanted)
+    docker(ssh, tmp_path, rmi="exit 1")
+    assert provide("test", LINKS, "spark1", wanted) == f"spark1: {wanted['ref']} built"
+
+
+def test_what_is_not_told_are_secrets_and_what_is_like_them(wanted: dict[str, Any]) -> None:
+    args = {"VERSION": "1.2.3", "HF_TOKEN": "hunter4", "INDEX": "https://user:hunter1@index/simple", "AT": "a@b"}
+    assert building.not_to_be_told({**wanted, "args": args}) == ["hunter2\nhunter3", "hunter4", "user:hunter1"]
+
+
+def test_a_secret_that_ends_with_a_space_is_not_told(ssh: FakeSsh, tmp_path: Path, wanted: dict[str, Any]) -> None:
+    docker(ssh, tmp_path, 'echo "it is $SPARK_FABRIC_SECRET_0"; exit 1')
+    with pytest.raises(ImageError) as raised:
+        provide("test", LINKS, "spark1", named({**wanted, "secrets": {"TOKEN": "hunter2 "}}))
+    assert "it is [secret]" in str(raised.value)
+    assert "hunter" not in str(raised.value)
+
+
 def test_an_image_for_another_machine_gets_no_name(ssh: FakeSsh, tmp_path: Path, wanted: dict[str, Any]) -> None:
     place = docker(ssh, tmp_path, BUILDS.replace("arm64", "amd64"))
     with pytest.raises(ImageError, match=r"spark1: engine:1-\w+ is for amd64, and the node is arm64"):
@@ -140,10 +175,10 @@ def test_an_image_for_another_machine_gets_no_name(ssh: FakeSsh, tmp_path: Path,
     assert list((place / "images").iterdir()) == []
 
 
-def test_a_build_that_another_run_has_left_going_is_waited_for(
+def test_what_another_run_has_named_meanwhile_is_not_built(
     ssh: FakeSsh, tmp_path: Path, wanted: dict[str, Any]
 ) -> None:
-    """Whoever comes to the lock second finds the image and builds nothing."""
+    """Whoever comes to the lock second looks again. Of a killed run nothing is named, and it builds anew."""
     place = docker(ssh, tmp_path, "exit 1")
     late = f'case "$remote" in *fcntl*) echo {ID} arm64 >"{place}/images/{wanted["ref"]}" ;; esac; exec sh -c "$remote"'
     ssh.does("spark1", late)

@@ -102,6 +102,13 @@ def test_an_archive_that_does_not_bring_the_image_is_told(ssh: FakeSsh, tmp_path
         ensure("test", link(1), wanted(archive(tmp_path, [])))
 
 
+def test_an_image_that_got_another_id_asks_how_the_dockers_keep_images(ssh: FakeSsh, tmp_path: Path) -> None:
+    with pytest.raises(
+        ImageError, match=r"engine:1 has id sha256:222.*not sha256:111.*\(docker info: Storage Driver\)"
+    ):
+        copy(ssh, tmp_path, load=f"echo sha256:{'2' * 64} arm64 >{tmp_path}/two")
+
+
 def test_a_load_that_fails_is_told_in_dockers_words(ssh: FakeSsh, tmp_path: Path) -> None:
     docker(ssh, tmp_path / "there", load="echo no space left; exit 1")
     with pytest.raises(ImageError, match="spark1: docker load failed: no space left"):
