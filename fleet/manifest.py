@@ -15,7 +15,6 @@ from fleet.settings import Settings
 from node.receipts import Json
 
 LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?([^/\s][^/\n]*)")
-DIGEST = "weights-digest"
 NAMED = 3  # files that are told by name
 
 Observed = Mapping[str, Any]
@@ -88,7 +87,7 @@ def digests(look: Planned) -> Iterator[Problem]:
             more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
             seen = f"holds other files: {', '.join(texts[:NAMED])}{more}"
             hint = "Copy them there once more, or correct engine.weights.manifest."
-            yield Problem(DIGEST, f"{node.name} {found['path']}", seen, "those of the manifest", hint)
+            yield Problem("weights-digest", f"{node.name} {found['path']}", seen, "those of the manifest", hint)
         if left := _left(found, look.manifest):
             waiting.append(f"{left} on {node.name}")
     if waiting and not _ignored(look.settings):
@@ -98,7 +97,7 @@ def digests(look: Planned) -> Iterator[Problem]:
 
 
 def _ignored(settings: Settings) -> bool:
-    return DIGEST in settings.preflight.ignore
+    return "weights-digest" in settings.preflight.ignore
 
 
 def _left(found: Observed, manifest: Mapping[str, str]) -> int:
