@@ -142,7 +142,7 @@ def test_two_cables_that_were_swapped_at_a_node_are_the_cause(rig: Rig) -> None:
     """While the weights are loaded: the rings were connected, and the API is not asked for anything yet."""
     quiet = {"SKIP_SMOKE": 1, "WARMUP": 0}
     slow = {**rig.config["engine"]["env"], "ENGINE_LOAD_S": 12, "ENGINE_WATCHDOG_S": 5}
-    with rig.changed("engine.headEnv", quiet):
+    with rig.changed("engine.headEnv", quiet), rig.changed("engine.smoke", {"enabled": False}):
         rig.config["proof"] = {"minimum": "1m"}
         rig.set("engine.env", slow)
         up = rig.start("up", "--yes", "--skip-preview")
