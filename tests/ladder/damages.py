@@ -31,7 +31,7 @@ NO_GID = ":".join(["0000"] * 8)
 
 
 WEIGHTS, SHARD = "/srv/weights", "model-00002-of-00002.safetensors"
-BACK = f"cat kept >{SHARD} && touch -r kept {SHARD} && rm kept"  # in the same file, as if nobody had been there
+BACK = f"cat kept >{SHARD} && touch -r kept {SHARD} && rm kept"  # in the same file, with its time
 MODEL = "/models/DeepSeek-V4.1-Flash"
 
 
