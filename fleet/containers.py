@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleet.docker_on_node import ANOTHER_MACHINE
 from fleet.engine_settings import Volume
 from fleet.facts import parse
 from fleet.look import Planned
@@ -73,13 +74,15 @@ MACHINES = {"aarch64": "arm64", "x86_64": "amd64"}
 def architecture(look: Planned) -> Iterator[Problem]:
     """Nodes for which the image is not: as they have it, or as the archive does."""
     assert look.plan
-    ref, hint = look.plan.image_ref, "Build it on such a machine, or for that platform."
+    ref = look.plan.image_ref
     for node, observed in look.ranks:
         here = MACHINES.get(str(observed.get("arch")), str(observed.get("arch")))
         seen = ((observed.get("docker") or {}).get("image") or {}).get("architecture")
         for what, for_machine in ((ref, seen), (f"{ref} in the archive", look.machine)):
             if for_machine and for_machine != here:
-                yield Problem("image-machine", node.name, f"{what} is for {for_machine}", f"one for {here}", hint)
+                yield Problem(
+                    "image-machine", node.name, f"{what} is for {for_machine}", f"one for {here}", ANOTHER_MACHINE
+                )
 
 
 def names(look: Planned) -> Iterator[Problem]:

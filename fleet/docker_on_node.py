@@ -10,6 +10,7 @@ from pathlib import Path
 from fleet.on_node import Link
 
 ASK_LIMIT_S = 30
+ANOTHER_MACHINE = "Build it on such a machine, or for that platform."
 
 
 class ImageError(Exception):
@@ -82,7 +83,4 @@ def refuse_another_machine(config: Path, link: Link, ref: str, found: Found) -> 
     """Raise ImageError for an image that is for another machine than the node."""
     here = told(config, link, "version --format '{{.Server.Arch}}'")
     if found.architecture not in ("", here):
-        raise ImageError(
-            f"{link.name}: {ref} is for {found.architecture}, and the node is {here}. Build it on such a machine, or "
-            f"for that platform."
-        )
+        raise ImageError(f"{link.name}: {ref} is for {found.architecture}, and the node is {here}. {ANOTHER_MACHINE}")

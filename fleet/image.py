@@ -22,7 +22,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -155,18 +154,11 @@ def main() -> int:
     desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
     links = {link.name: link for link in on_node.links_of_command(owner["stack"])}
 
-    def one(link: Link) -> bool:
+    def work(link: Link) -> str:
         wanted = desired[link.name]
-        try:
-            print(ensure(owner["stack"], link, wanted, links.get(wanted.get("from", ""))))
-        except ImageError as error:
-            print(error, file=sys.stderr)
-            return False
-        return True
+        return ensure(owner["stack"], link, wanted, links.get(wanted.get("from", "")))
 
-    wanting = [link for name, link in links.items() if name in desired]
-    with ThreadPoolExecutor(max(1, len(wanting))) as pool:
-        return 0 if all(list(pool.map(one, wanting))) else 1
+    return on_node.on_each([link for name, link in links.items() if name in desired], work, ImageError)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -294,6 +294,24 @@ def on_all(
     packed = program(ROOT / STATE)
     with ThreadPoolExecutor(max(1, len(links))) as pool:
         return list(pool.map(lambda link: ask(verb, stack, link, packed, requests[link.name], limit), links))
+
+
+def on_each(links: list[Link], work: Callable[[Link], str], refusal: type[Exception]) -> int:
+    """Do some work for many nodes at once, and print what was done for each; the exit status.
+
+    That is 1 where the work raises a `refusal`, whose message is told on stderr. The others go on all the same.
+    """
+
+    def one(link: Link) -> bool:
+        try:
+            print(work(link), flush=True)
+        except refusal as error:
+            print(error, file=sys.stderr)
+            return False
+        return True
+
+    with ThreadPoolExecutor(max(1, len(links))) as pool:
+        return 0 if all(list(pool.map(one, links))) else 1
 
 
 def report(answer: Answer) -> None:

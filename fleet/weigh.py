@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +62,7 @@ def main() -> int:
     desired: dict[str, dict[str, Any]] = json.load(sys.stdin)
     links = on_node.links_of_command(owner["stack"])
     packed = program(on_node.ROOT / on_node.STATE)
-
-    def one(link: on_node.Link) -> bool:
-        try:
-            print(weigh(owner, link, packed, desired[link.name]), flush=True)
-        except WeighError as error:
-            print(error, file=sys.stderr)
-            return False
-        return True
-
-    with ThreadPoolExecutor(max(1, len(links))) as pool:
-        return 0 if all(list(pool.map(one, links))) else 1
+    return on_node.on_each(links, lambda link: weigh(owner, link, packed, desired[link.name]), WeighError)
 
 
 if __name__ == "__main__":
