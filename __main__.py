@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import sys
-import threading
 from typing import NoReturn
 
 import pulumi
 
 from components.config import holds_secret, raw_config, unencrypted_key
+from fleet.asking import OFFLINE, begin, offline
 from fleet.loading import load
 from fleet.on_node import lost_nodes
 from fleet.problems import ProblemsError
 from fleet.settings import Settings
 from fleet.stack import StackName
-from fleet.survey import OFFLINE, offline, survey
 
 # Pulumi's language host adds no "unhandled error" of its own to a program that ends with this code: all has been said.
 SAID = 32
@@ -38,23 +36,25 @@ def configured(stack: StackName) -> Settings:
 
 def main() -> None:
     """Problems become one error, and then nothing is registered."""
+    sys.setswitchinterval(0.0005)  # seconds: threads that start ssh must not wait for what is being loaded
     gc.disable()  # it takes a twentieth of the run, and this process ends before its garbage matters
     stack = StackName(pulumi.get_project(), pulumi.get_stack())
     try:
         settings = configured(stack)
         if offline() and not pulumi.runtime.is_dry_run():
             refuse(f"{OFFLINE} is for previews without nodes: unset it before `up`")
-        # The components take as long to load as the nodes take to answer: both at once.
-        threading.Thread(target=importlib.import_module, args=("components.cluster",), daemon=True).start()
-        found = survey(settings, stack, changing=not pulumi.runtime.is_dry_run())
+        asked = begin(settings, stack, changing=not pulumi.runtime.is_dry_run())
+        # All that comes after takes as long to load as the nodes take to answer: both at once.
+        from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415
+        from fleet.survey import survey  # noqa: PLC0415
+
+        found = survey(settings, stack, asked)
     except ProblemsError as error:
         refuse(error.report())
     for warning in found.warnings:
         pulumi.warn(warning.text())
     for note in found.notes:
         pulumi.info(note.text())
-
-    from components.cluster import Cluster, ClusterArgs  # noqa: PLC0415
 
     cluster = Cluster("cluster", ClusterArgs(found.plan, found.links, found.drift, found.group, found.readings))
     for name, value in found.outputs(hidden=holds_secret("engine")).items():

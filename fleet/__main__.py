@@ -31,8 +31,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from fleet import bandwidth, doctor, marks, stackfile, state
+from fleet import asking, bandwidth, doctor, marks, stackfile, state
 from fleet.awaited import awaited
+from fleet.brought import brought
 from fleet.cabling import around, judge
 from fleet.discover import listen
 from fleet.environment import listing
@@ -48,7 +49,7 @@ from fleet.settings import Settings
 from fleet.smoke import smoke
 from fleet.ssh import links as links_of
 from fleet.stack import StackName
-from fleet.survey import Survey, brought, look
+from fleet.survey import Survey, look
 from fleet.svg import svg
 from fleet.topology import Kind
 
@@ -58,7 +59,7 @@ OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
 def _looked(name: StackName, settings: Settings, links: Sequence[Link]) -> tuple[Survey, list[Problem]]:
     """A look at the fleet, with the problems of what the operator brings."""
     own = brought(settings)
-    found, problems = look(settings, name, links, own)
+    found, problems = look(settings, name, asking.ask(settings, name, links, own))
     return found, [*own.problems, *problems]
 
 

@@ -1,6 +1,7 @@
 """Docker's API over its socket: one request costs a millisecond, one call of the `docker` program fifty."""
 
 import json
+import re
 from typing import Any
 
 from .hide import hide
@@ -21,7 +22,7 @@ class Docker:
     """A Docker daemon. Every method raises `OSError` where it does not answer."""
 
     def __init__(self, system: System) -> None:
-        self.call = system.docker_call
+        self.call, self.server = system.docker_call, system.docker_server
 
     def get(self, path: str) -> Any:
         """The JSON answer to a GET, or None where there is no such thing."""
@@ -76,8 +77,9 @@ class Docker:
         return {"architecture": str(found.get("Architecture", ""))} if found else None
 
     def version(self) -> str:
-        """The daemon's version."""
-        return str(self.get("/version")["Version"])
+        """The daemon's version. It starts `containerd` and `runc` to answer /version: 30 ms of every look."""
+        found = re.match(r"Docker/(\S+)", self.server())
+        return found[1] if found else str(self.get("/version")["Version"])
 
     def logs(self, container: str, lines: int) -> list[str]:
         """The last lines that a container wrote on stdout and stderr, without the secrets that it was told."""

@@ -34,26 +34,30 @@ def keys(keyfile: str) -> dict[str, str]:
 
 def observe(system: System) -> dict[str, Any]:
     """Profiles of Ethernet kind and all devices, as `Observed` has them in "nm"."""
-    devices, profiles = system.parallel([lambda: observe_devices(system), lambda: {"profiles": _profiles(system)}])
-    return {**devices, **profiles}
+    devices, profiles = system.parallel([lambda: observe_devices(system), lambda: observe_profiles(system)])
+    return {**profiles, **devices}
 
 
 def observe_devices(system: System) -> dict[str, Any]:
-    """The same without profiles, in half the time."""
+    """All devices with their states: half the time."""
     shown = system.run(["nmcli", "-t", "-f", "DEVICE,STATE,CONNECTION", "device"])
     rows = [row for row in map(fields, shown.out.splitlines()) if len(row) == 3]
     devices = {row[0]: {"state": row[1], "connection": row[2]} for row in rows}
-    return {"running": shown.ok, "profiles": [], "devices": devices}
+    return {"running": shown.ok, "devices": devices}
 
 
-def _profiles(system: System) -> list[dict[str, Any]]:
+def observe_profiles(system: System) -> dict[str, Any]:
+    """Profiles, and the devices that one is active on, without their states: half the time."""
     shown = system.run(["nmcli", "-t", "-f", "UUID,NAME,TYPE,AUTOCONNECT,DEVICE,FILENAME", "connection"])
-    return [profile for line in shown.out.splitlines() if (profile := _profile(system, fields(line)))]
+    rows = [row for row in map(fields, shown.out.splitlines()) if len(row) == 6]
+    return {
+        "running": shown.ok,
+        "profiles": [_profile(system, row) for row in rows if row[2] == "802-3-ethernet"],
+        "devices": {device: {"connection": row[1]} for row in rows for device in row[4].split(",") if device},
+    }
 
 
-def _profile(system: System, row: list[str]) -> dict[str, Any] | None:
-    if len(row) != 6 or row[2] != "802-3-ethernet":
-        return None
+def _profile(system: System, row: list[str]) -> dict[str, Any]:
     uuid, name, kind, autoconnect, device, filename = row
     found = keys((system.read(filename) or b"").decode(errors="replace")) if filename else {}
     mac = found.get("ethernet.mac-address", found.get("802-3-ethernet.mac-address", ""))

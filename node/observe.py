@@ -56,6 +56,7 @@ def observe(
         "netplan-broken": lambda: {"netplan_broken": _netplan_broken(system, asking)},
         "nm": lambda: {"nm": nm.observe(system)},
         "nm-devices": lambda: {"nm": nm.observe_devices(system)},
+        "nm-profiles": lambda: {"nm": nm.observe_profiles(system)},
         "files": lambda: {"files": _files(system)},
         "forwarding": lambda: _forwarding(system),
         "nccl": lambda: {"nccl": nccl.observe(system, asking.stack if asking else None, named)},
@@ -70,6 +71,7 @@ def observe(
     if parts is None:
         has_mesh = bool(with_mesh) or mesh.present(system, _stages(system, asking))
         unwanted = {
+            "nm",
             "nm-devices",
             *([] if has_mesh else ["mesh"]),
             *([] if weights else ["weights"]),

@@ -274,6 +274,10 @@ class System:
             self.checkpoint(f"after docker {method} {path}")
         return answer
 
+    def docker_server(self) -> str:
+        """What Docker says that it is. Raises `OSError` where it does not answer."""
+        return httpcall.server(str(self.path(self.docker_socket)), "/_ping", 10)
+
     # other
 
     def frames(self, netdev: str, ethertype: int) -> socket.socket:

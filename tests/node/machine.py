@@ -93,6 +93,7 @@ class Machine(System):
         self.docker = False  # whether Docker makes a chain of its own
         self.units: dict[str, bool] = {}
         self.containers: list[dict[str, Any]] = []
+        self.docker_word = "Docker/20.10.24+dfsg1 (linux)"
         self.made = 0  # containers
         self.volumes: list[dict[str, Any]] = []
         self.images: dict[str, dict[str, str]] = {}  # by name, as `inspect` shows them
@@ -369,6 +370,9 @@ class Machine(System):
 
     def run_for_caller(self, argv: list[str], timeout: float) -> Result:
         return self.run(argv, timeout)
+
+    def docker_server(self) -> str:
+        return self.docker_word
 
     def docker_call(self, method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:  # noqa: ARG002
         if method == "GET" and path.startswith("/containers/json"):

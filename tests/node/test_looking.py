@@ -144,6 +144,19 @@ def test_for_which_machine_the_engines_image_is_is_told_where_it_is_there(machin
         assert observe.observe(machine, OWNER, image=name)["docker"]["image"] == image
 
 
+@pytest.mark.parametrize(("word", "version"), [("Docker/27.3.1 (linux)", "27.3.1"), ("", "20.10")])
+def test_dockers_version_is_its_own_word_or_else_asked_for(machine: Machine, word: str, version: str) -> None:
+    machine.docker_word = word
+    assert observe.observe(machine, OWNER)["docker"]["version"] == version
+
+
+def test_a_look_at_all_sees_the_same_profiles_and_connections_as_a_stage(fabric: Machine) -> None:
+    everything, stage = observe.observe(fabric, OWNER)["nm"], observe.observe(fabric, OWNER, ("nm",))["nm"]
+    assert everything["profiles"] == stage["profiles"] != []
+    connected = {netdev: seen["connection"] for netdev, seen in stage["devices"].items() if seen["connection"]}
+    assert {netdev: seen["connection"] for netdev, seen in everything["devices"].items()} == connected != {}
+
+
 def test_a_missing_tool_is_an_error_of_its_part_only(machine: Machine) -> None:
     def dead(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
         raise OSError("connection refused")

@@ -192,6 +192,29 @@ def test_http_over_a_socket_that_talks_something_else_is_an_error(tmp_path: Path
         httpcall.call(str(tmp_path / "none"), "GET", "/", 1)
 
 
+def test_a_server_is_known_by_its_header(tmp_path: Path) -> None:
+    place = str(tmp_path / "socket")
+    answers = (
+        b"HTTP/1.0 200 OK\r\nX: y\r\nserver: Docker/28.1 (linux)\r\n\r\nServer: no",
+        b"HTTP/1.0 200 OK\r\n\r\nOK",
+    )
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(place)
+        server.listen()
+        for answer, known in zip(answers, ("Docker/28.1 (linux)", ""), strict=True):
+
+            def serve(answer: bytes = answer) -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(answer)
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            assert httpcall.server(place, "/_ping", 5) == known
+            thread.join()
+
+
 def test_an_answer_that_comes_in_drops_ends_with_its_time(tmp_path: Path) -> None:
     place, stop = str(tmp_path / "socket"), threading.Event()
 

@@ -82,7 +82,7 @@ class Fleet:
         self.answer: End = lambda _, asked: {"gbits": HEALTHY if "host" in asked else None, "problem": ""}
         self.failing: dict[str, Answer] = {}
         self.rounds: list[dict[str, Json]] = []
-        patch.setattr(survey, "probe", lambda *_, **__: Probe(self.raw, self.unreachable))
+        patch.setattr("fleet.asking.probe", lambda *_, **__: Probe(self.raw, self.unreachable))
         patch.setattr(survey, "listen", lambda *_: heard.CABLED)
         patch.setattr(overlay, "holds", lambda *_: True)
         patch.setattr(bandwidth, "on_all", self._on_all)

@@ -11,6 +11,7 @@ import pytest
 
 from fleet import __main__ as command
 from fleet import discover, on_node, survey
+from fleet.asking import ask
 from fleet.loading import load
 from fleet.on_node import Answer, Link
 from fleet.probe import Probe
@@ -48,7 +49,7 @@ class Fleet:
         self.silent: dict[str, str] = {}
         self.deaf: set[str] = set()
         self.requests: list[dict[str, dict[str, Any]]] = []
-        patch.setattr(survey, "probe", lambda *_, **__: Probe(self.raw, self.silent))
+        patch.setattr("fleet.asking.probe", lambda *_, **__: Probe(self.raw, self.silent))
         patch.setattr("fleet.overlay.holds", lambda *_: True)
         patch.setattr(discover, "on_all", self._on_all)
 
@@ -71,7 +72,8 @@ class Fleet:
         return [round_["spark1"]["desired"]["seconds"] for round_ in self.requests]
 
     def look(self, **changes: Any) -> tuple[survey.Survey, list[Problem]]:
-        return look(load(changed(ring(), changes)), STACK, LINKS)
+        settings = load(changed(ring(), changes))
+        return look(settings, STACK, ask(settings, STACK, LINKS))
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import pytest
 
 from fleet import __main__ as fleet
 from fleet import doctor, marks, on_node, overlay, stackfile, survey
+from fleet.asking import ask
+from fleet.brought import brought
 from fleet.doctor import Word
 from fleet.facts import parse
 from fleet.known import WEIGHTS
@@ -69,8 +71,9 @@ def whole(config: dict[str, Any]) -> Raw:
 
 def look(raw: Raw, patch: pytest.MonkeyPatch, config: dict[str, Any], *silent: str) -> tuple[Survey, list[Problem]]:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(survey, "probe", lambda *_, **__: seen)
-    return survey.look(load(config), NAME, [link(number) for number in range(1, len(raw) + 1)])
+    patch.setattr("fleet.asking.probe", lambda *_, **__: seen)
+    settings = load(config)
+    return survey.look(settings, NAME, ask(settings, NAME, [link(number) for number in range(1, len(raw) + 1)]))
 
 
 def plain(raw: Raw, patch: pytest.MonkeyPatch, config: dict[str, Any] | None = None) -> tuple[Survey, list[Problem]]:
@@ -216,7 +219,7 @@ def test_a_node_of_another_stack_is_none_of_our_drift(monkeypatch: pytest.Monkey
 
 def answer(patch: pytest.MonkeyPatch, raw: Raw, *silent: str) -> None:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(survey, "probe", lambda *_, **__: seen)
+    patch.setattr("fleet.asking.probe", lambda *_, **__: seen)
 
 
 def test_the_exit_status_says_whether_anything_fails(
@@ -467,7 +470,7 @@ def test_an_image_whose_build_holds_an_encrypted_arg_is_known_by_what_the_ranks_
     plain(raw, monkeypatch, config)
     for node in raw.values():
         node["docker"]["containers"][0]["image_id"] = IMAGE
-    own = survey.brought(load(config))
+    own = brought(load(config))
     assert (own.image_ref, own.problems) == (None, ())
     found, problems = look(raw, monkeypatch, config)
     assert found.plan.image_ref == run

@@ -157,7 +157,7 @@ def test_a_mistake_is_caught_there_and_not_later(name: str, tmp_path: Path, monk
         asked.append(True)
         return Probe(raw, {})
 
-    monkeypatch.setattr(survey, "probe", probe)
+    monkeypatch.setattr("fleet.asking.probe", probe)
     monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     monkeypatch.setattr(overlay, "holds", lambda *_: mistake.target)
     if mistake.where is Caught.WARNED:

@@ -87,7 +87,7 @@ def test_status_shows_it_when_asked(
     (tmp_path / "Pulumi.test.yaml").write_text(yaml.safe_dump({"config": namespaced}))
     name, settings = stackfile.read("test", root=tmp_path)
     monkeypatch.setattr(on_node, "folder", lambda stack: tmp_path / stack)
-    monkeypatch.setattr(survey, "probe", lambda *_, **__: Probe(observed.fleet(4), {}))
+    monkeypatch.setattr("fleet.asking.probe", lambda *_, **__: Probe(observed.fleet(4), {}))
     monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     links = [link(number) for number in range(1, 5)]
     status(name, settings, links)

@@ -61,7 +61,7 @@ def marked() -> Raw:
 def probed(patch: pytest.MonkeyPatch, raw: Raw, *silent: str) -> None:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
     patch.setattr(fleet, "probe", lambda *_, **__: seen)
-    patch.setattr(survey, "probe", lambda *_, **__: seen)
+    patch.setattr("fleet.asking.probe", lambda *_, **__: seen)
     patch.setattr(survey, "listen", lambda *_: heard.CABLED)
 
 

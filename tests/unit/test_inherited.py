@@ -272,7 +272,7 @@ def test_the_command_tells_all_nodes_and_what_is_open(
     state: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = observed.fleet(4)
-    monkeypatch.setattr(survey, "probe", lambda *_, **__: Probe(raw, {}))
+    monkeypatch.setattr("fleet.asking.probe", lambda *_, **__: Probe(raw, {}))
     monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
 
     def on_all(verb: str, stack: str, links: list[Link], requests: dict[str, Any]) -> list[Answer]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleet import known, library, nccl, on_node, survey
+from fleet.brought import local_library
 from fleet.library import Choice, Library, choose, misfit, objections, parse, read, rivalry
 from fleet.loading import load
 from fleet.planner import make
@@ -266,7 +267,7 @@ def test_where_the_file_lies_is_kept_for_sending_and_is_not_in_the_plan(
     raw = observed.fleet(4)
     for node in raw.values():
         node["docker"]["images"] = {"engine:1": "sha256:" + "1" * 64}
-    monkeypatch.setattr(survey, "probe", lambda *_, **__: Probe(raw, {}))
+    monkeypatch.setattr("fleet.asking.probe", lambda *_, **__: Probe(raw, {}))
     monkeypatch.setattr(survey, "listen", lambda *_: heard.CABLED)
     monkeypatch.setattr("fleet.overlay.holds", lambda *_: True)
     file = built(tmp_path)
@@ -281,11 +282,11 @@ def test_where_the_file_lies_is_kept_for_sending_and_is_not_in_the_plan(
 
 
 def test_a_library_of_the_image_needs_no_file() -> None:
-    assert survey.local_library(load(switched())) == (None, [])
+    assert local_library(load(switched())) == (None, [])
     assert list(nccl.of_local(load(switched()), None)) == []
 
 
 def test_the_offline_plan_has_the_digest_of_the_local_file(tmp_path: Path) -> None:
     settings = load(config(built(tmp_path)))
-    plan = make(settings, None, STACK, library=survey.local_library(settings)[0])
+    plan = make(settings, None, STACK, library=local_library(settings)[0])
     assert plan.nodes[0].stages["nccl"]["sha256"] == library.parse("x", observed.library()).sha256

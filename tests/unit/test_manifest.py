@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleet import manifest, on_node, preflight, survey, weigh
+from fleet import manifest, on_node, preflight, weigh
+from fleet.brought import brought
 from fleet.loading import load
 from fleet.manifest import ManifestError, Reading, readings
 from fleet.on_node import Answer
@@ -69,11 +70,11 @@ def test_what_is_none_is_refused_with_its_line(text: str, said: str, tmp_path: P
 
 def test_a_file_that_is_not_there_is_a_problem_before_any_node_is_asked(tmp_path: Path) -> None:
     settings = load(changed(ring(), {"engine.weights": {"path": PATH, "manifest": str(tmp_path / "none")}}))
-    (problem,) = survey.brought(settings).problems
+    (problem,) = brought(settings).problems
     assert (problem.code, problem.path) == ("weights-manifest", "spark-fabric:engine.weights.manifest")
     assert "No such file" in problem.text()
     (tmp_path / "none").write_text(f"{ONE}  {SHARDS[0]}\n")
-    assert survey.brought(settings).manifest == {SHARDS[0]: ONE}
+    assert brought(settings).manifest == {SHARDS[0]: ONE}
 
 
 # What is said of nodes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import fleet.survey
+from fleet.asking import OFFLINE, ask
 from fleet.facts import Facts, parse
 from fleet.loading import load
 from fleet.mesh.marker import MarkerError, size_of
@@ -18,7 +19,7 @@ from fleet.planner import make
 from fleet.probe import Probe, Question
 from fleet.problems import Problem, ProblemsError
 from fleet.stack import StackName
-from fleet.survey import OFFLINE, look, survey
+from fleet.survey import look, survey
 from node.digest import digest
 from node.mesh import STAGES
 from tests.unit import observed
@@ -581,10 +582,11 @@ def test_nodes_are_asked_for_the_mesh_where_it_is_on(
         told.append(question.mesh)
         return Probe(fresh(config), {})
 
-    monkeypatch.setattr(fleet.survey, "probe", probe)
+    monkeypatch.setattr("fleet.asking.probe", probe)
     monkeypatch.setattr(fleet.survey, "lost_nodes", lambda _: set())
     monkeypatch.setattr(fleet.survey, "remember_links", lambda *_: None)
-    look(load(config), STACK, [])
+    settings = load(config)
+    look(settings, STACK, ask(settings, STACK, []))
     assert told == [asked]
 
 

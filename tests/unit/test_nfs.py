@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fleet import preflight, survey
+from fleet.asking import ask
 from fleet.loading import load
 from fleet.probe import Probe, Question, probe
 from fleet.problems import Problem
@@ -74,7 +75,7 @@ def test_only_the_head_is_asked_for_a_folder_and_the_workers_for_their_volume(
         asked.append(question)
         return Probe({}, dict.fromkeys(raw, "no answer"))
 
-    monkeypatch.setattr(survey, "probe", answer)
+    monkeypatch.setattr("fleet.asking.probe", answer)
     for wanted in (
         config(),
         config(**SERVER, **{"nodes[2].weights.server": "10.0.0.1"}),
@@ -82,7 +83,8 @@ def test_only_the_head_is_asked_for_a_folder_and_the_workers_for_their_volume(
         changed(ring(), {"engine.volumes": ["/a:/b", "mine:/c"]}),
         ring(),
     ):
-        survey.look(load(wanted), STACK, [])
+        settings = load(wanted)
+        survey.look(settings, STACK, ask(settings, STACK, []))
     own, server, reuse, volumes, bare = (one.nfs for one in asked)
     assert asked[0].weights == {"spark1": PATH}
     assert own == {"spark1": {"volumes": [], "reuse": None}} | {

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from fleet import containers, on_node, overlay, survey
+from fleet.asking import OFFLINE, ask
+from fleet.brought import brought
 from fleet.loading import load
 from fleet.on_node import Link
 from fleet.probe import Probe, Question, probe
 from fleet.problems import Problem
 from fleet.stack import StackName
-from fleet.survey import Refused, Survey, brought, look
+from fleet.survey import Refused, Survey, look
 from tests.unit import fakes, heard, observed
 from tests.unit.fakes import link
 from tests.unit.looks import at_first, planned
@@ -52,9 +54,10 @@ def links() -> list[Link]:
 def looked(raw: Raw, patch: pytest.MonkeyPatch, *silent: str, **changes: Any) -> tuple[Survey, list[Problem]]:
     """What a look at these nodes finds; `silent` ones do not answer."""
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(survey, "probe", lambda *_, **__: seen)
+    patch.setattr("fleet.asking.probe", lambda *_, **__: seen)
     patch.setattr(survey, "listen", lambda *_: heard.CABLED)
-    return look(load(changed(ring(), changes)), STACK, [link(number) for number in range(1, 5)])
+    settings = load(changed(ring(), changes))
+    return look(settings, STACK, ask(settings, STACK, [link(number) for number in range(1, 5)]))
 
 
 def codes(problems: list[Problem]) -> list[tuple[str, str]]:
@@ -271,7 +274,7 @@ def trusted(tmp_path: Path) -> str:
 
 def refused(raw: Raw, trusted: str, patch: pytest.MonkeyPatch, *silent: str) -> Refused:
     seen = Probe({name: node for name, node in raw.items() if name not in silent}, dict.fromkeys(silent, SILENT))
-    patch.setattr(survey, "probe", lambda *_, **__: seen)
+    patch.setattr("fleet.asking.probe", lambda *_, **__: seen)
     patch.setattr(survey, "listen", lambda *_: heard.CABLED)
     with pytest.raises(Refused) as raised:
         survey.survey(load(changed(ring(), {"ssh.knownHosts": trusted})), STACK)
@@ -320,7 +323,7 @@ def test_without_nodes_the_usual_names_are_planned_and_nobody_is_asked(
     trusted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ssh = fakes.install(tmp_path, monkeypatch)
-    monkeypatch.setenv(survey.OFFLINE, "1")
+    monkeypatch.setenv(OFFLINE, "1")
     found = survey.survey(load(changed(ring(), {"ssh.knownHosts": "no-such-file"})), STACK)
     assert [node.rank for node in found.plan.ranks] == [0, 1, 2, 3]
     assert found.drift.lines() == []

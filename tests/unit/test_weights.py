@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleet import membership, preflight, survey
+from fleet.asking import ask
 from fleet.drift import Drift, Group
 from fleet.known import WEIGHTS
 from fleet.loading import load
@@ -109,10 +110,11 @@ def test_each_ranks_node_is_asked_for_its_own_folder(raw: Raw, monkeypatch: pyte
         asked.append(question)
         return Probe({}, dict.fromkeys(raw, "no answer"))
 
-    monkeypatch.setattr(survey, "probe", answer)
+    monkeypatch.setattr("fleet.asking.probe", answer)
     leaving = {"nodes[3].state": "leaving", **NO_PROFILE}
     for wanted in (ring(), config(**{"nodes[1].weights.path": "/mnt/w", **leaving})):
-        survey.look(load(wanted), STACK, [])
+        settings = load(wanted)
+        survey.look(settings, STACK, ask(settings, STACK, []))
     assert asked[0].weights == {}
     assert asked[1].weights == {"spark1": PATH, "spark2": "/mnt/w", "spark3": PATH}
 
