@@ -8,6 +8,7 @@ kind of damage in its own. The rounds share one stack, in the order of this file
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -393,11 +394,22 @@ def test_what_an_engine_would_feel_is_repaired_without_one_and_nothing_else_is_t
     fleet.rig.assert_served()
 
 
+# Before anybody can look, whatever the load is: a shell that starts `ip` leaves a moment for that.
+SETS_BACK = f"""
+import fcntl, socket, struct, time
+request, wanted = 0x8922, struct.pack("16si", b"{damages.F0}", 1500)  # SIOCSIFMTU
+with socket.socket() as any_socket:
+    while True:
+        fcntl.ioctl(any_socket, request, wanted)
+        time.sleep(0.002)
+"""
+
+
 def test_drift_that_comes_back_is_repaired_once_and_no_further_up_stops_or_starts_anything(fleet: Fleet) -> None:
     lab, rig = fleet.rig.lab, fleet.rig
-    setting_back = f"while :; do /usr/sbin/ip link set {damages.F0} mtu 1500; sleep 0.05; done"  # not in the trace
     rig.assert_one_group()
-    lab.run("spark3", f"systemd-run -q --collect --unit=stubborn sh -c '{setting_back}'")
+    lab.run("spark3", f"systemd-run -q --collect --unit=stubborn -p Nice=-20 python3 -c {shlex.quote(SETS_BACK)}")
+    lab.run("spark3", f"timeout 5 sh -c 'until grep -qx 1500 /sys/class/net/{damages.F0}/mtu; do sleep 0.01; done'")
     mtu = f"{damages.F0}: MTU is 1500, plan wants 9000"
     try:
         rig.up(ok=False).says("spark3", mtu)
