@@ -26,9 +26,13 @@ print(json.dumps({
 
 
 def python(root: Path, *arguments: str, stdin: str | None = None) -> str:
-    """Run a root's Python; hash seed and paths are fixed, for byte code to be so too. A LabError if it fails."""
+    """Run a root's Python; hash seed and paths are fixed, for byte code to be so too. A LabError if it fails.
+
+    What it imports itself it does not keep compiled: such a file names the time of its source, and would be left as it
+    is by whoever compiles all.
+    """
     done = subprocess.run(
-        ["chroot", str(root), "/usr/bin/python3", "-S", *arguments],
+        ["chroot", str(root), "/usr/bin/python3", "-BS", *arguments],
         check=False, capture_output=True, text=True, input=stdin, env={**os.environ, "PYTHONHASHSEED": "0"},
     )  # fmt: skip
     if done.returncode:

@@ -17,7 +17,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return debian.ensure_root(tmp_path_factory.mktemp("log"))
 
 
-def test_two_builds_are_byte_identical(root: Path, tmp_path: Path) -> None:
+def test_two_builds_are_byte_identical(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # as for most people
     one, other = (image.build(root, tmp_path / name) for name in ("one", "other"))
     assert one.archive.read_bytes() == other.archive.read_bytes()
     assert one.images == other.images == loading.images_in(one.archive)
