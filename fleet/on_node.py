@@ -28,17 +28,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # -I leaves it out
 
 from node import limits
 from node.pack import program
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ".spark-fabric"  # below the checkout: ssh files, lost nodes, the packed node program
@@ -292,8 +293,17 @@ def on_all(
 ) -> list[Answer]:
     """Run one verb on many nodes at once; the answers come in the order of the links."""
     packed = program(ROOT / STATE)
-    with ThreadPoolExecutor(max(1, len(links))) as pool:
-        return list(pool.map(lambda link: ask(verb, stack, link, packed, requests[link.name], limit), links))
+    return at_once(lambda link: ask(verb, stack, link, packed, requests[link.name], limit), links)
+
+
+def at_once(work: Callable[[Link], T], links: Sequence[Link]) -> list[T]:
+    """Work for many nodes side by side; the results come in the order of the links."""
+    if len(links) < 2:
+        return [work(link) for link in links]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - most commands are for one node
+
+    with ThreadPoolExecutor(len(links)) as pool:
+        return list(pool.map(work, links))
 
 
 def on_each(links: list[Link], work: Callable[[Link], str], refusal: type[Exception]) -> int:
@@ -310,8 +320,7 @@ def on_each(links: list[Link], work: Callable[[Link], str], refusal: type[Except
             return False
         return True
 
-    with ThreadPoolExecutor(max(1, len(links))) as pool:
-        return 0 if all(list(pool.map(one, links))) else 1
+    return 0 if all(at_once(one, links)) else 1
 
 
 def report(answer: Answer) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,8 +101,7 @@ class Files:
 def apply_on_all(stack: str, links: Sequence[Link], requests: Mapping[str, Request]) -> list[Answer]:
     """Apply a stage on many nodes at once, with the files that it wants there; in the order of the links."""
     packed = program(on_node.ROOT / on_node.STATE)
-    with ThreadPoolExecutor(max(1, len(links))) as pool:
-        return list(pool.map(lambda link: apply(stack, link, packed, requests[link.name]), links))
+    return on_node.at_once(lambda link: apply(stack, link, packed, requests[link.name]), links)
 
 
 def apply(stack: str, link: Link, packed: bytes, request: Request) -> Answer:

@@ -8,7 +8,6 @@ import marshal
 import os
 import sys
 import threading
-import zipfile
 from pathlib import Path
 
 MAIN = "import sys\nfrom node.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
@@ -40,16 +39,18 @@ def program(cache: Path) -> bytes:
 
 
 def _zip(sources: dict[str, bytes]) -> bytes:
+    import zipfile  # noqa: PLC0415 - it is packed once, and looked up by every command
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        _add(archive, "__main__.py", MAIN.encode())
+
+        def add(name: str, data: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, compresslevel=1)
+
+        add("__main__.py", MAIN.encode())
         for name, source in sources.items():
             code = compile(source, f"node/{name}", "exec", dont_inherit=True, optimize=0)
             head = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
-            _add(archive, f"node/{name}", source)
-            _add(archive, f"node/{name}c", head + marshal.dumps(code))
+            add(f"node/{name}", source)
+            add(f"node/{name}c", head + marshal.dumps(code))
     return buffer.getvalue()
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, compresslevel=1)

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -22,8 +23,11 @@ def make(toolchain: Toolchain, project: Path, command: str, given: Mapping[str, 
     """
     result = {name: value for name, value in given.items() if name not in _DOCKER}
     credentials = Path(given.get("PULUMI_CREDENTIALS_PATH") or user_home())
-    if toolchain.own_cli:
-        result["PATH"] = os.pathsep.join((str(toolchain.cli.parent), given.get("PATH", os.defpath)))
+    first = [str(toolchain.cli.parent)] if toolchain.own_cli else []
+    # Commands of resources start `python3`: this one at once, where pyenv and its like would look for it each time.
+    if (own := Path(sys.executable).parent / "python3").exists():
+        first.append(str(own.parent))
+    result["PATH"] = os.pathsep.join((*first, given.get("PATH", os.defpath)))
     if toolchain.home:
         result["PULUMI_HOME"] = str(toolchain.home)
         # Our home changes with the plugins; a login must not be lost with it.
