@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 from pathlib import Path
@@ -48,6 +49,11 @@ def test_state_is_kept_in_the_project_and_needs_no_passphrase(wrapped: Wrapped) 
     assert (wrapped.folder / ".pulumi-state").stat().st_mode & 0o777 == 0o700
     assert seen["PULUMI_CONFIG_PASSPHRASE"] == ""
     assert seen["PULUMI_SKIP_UPDATE_CHECK"] == "true"
+
+
+def test_commands_find_the_python_of_the_wrapper_first(wrapped: Wrapped, checkout: Path) -> None:
+    found = shutil.which("python3", path=wrapped.seen("whoami")["PATH"])
+    assert found == str(checkout / ".venv/bin/python3")
 
 
 def test_an_installed_pulumi_keeps_its_own_home_and_downloads(wrapped: Wrapped) -> None:
