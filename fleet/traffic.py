@@ -133,7 +133,8 @@ def traffic(moved: Mapping[Port, Moved], load: Load, limits: Limits) -> Part:
     name, figures, most = "traffic", tuple(_figures(moved)), busiest(moved)
     asked = f"completions answered: {load.answered}, the busiest rank sent {size(most)}"
     if load.refused:
-        return Part(name, Verdict.UNKNOWN, f"the API wants another key than API_KEY of its container ({load.error})")
+        why = f"the API wants another key than API_KEY of its container, or that was told none ({load.error})"
+        return Part(name, Verdict.UNKNOWN, why)
     if load.error:
         return Part(name, Verdict.FAILED, asked, (f"the next completion failed: {load.error}",), figures)
     if most < limits.minimum:
