@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+
+gc.disable()  # it takes a twentieth of the run, and this process ends before its garbage matters
+
 import sys
 from typing import NoReturn
 
@@ -37,7 +40,6 @@ def configured(stack: StackName) -> Settings:
 def main() -> None:
     """Problems become one error, and then nothing is registered."""
     sys.setswitchinterval(0.0005)  # seconds: threads that start ssh must not wait for what is being loaded
-    gc.disable()  # it takes a twentieth of the run, and this process ends before its garbage matters
     stack = StackName(pulumi.get_project(), pulumi.get_stack())
     try:
         settings = configured(stack)
