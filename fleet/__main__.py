@@ -11,6 +11,7 @@
     retry [NODE …]      try again what was repaired and did not stay so
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
     rollback            start the engine that served last again, on all nodes
+    tables              the head's speculation tables on all workers, or none where the head has none
     smoke               ask the engine that serves what engine.smoke wants to have answered
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
     import-env FILE     a stack file from the launcher's .env.tp4, which is read and never executed
@@ -51,6 +52,7 @@ from fleet.ssh import links as links_of
 from fleet.stack import StackName
 from fleet.survey import Survey, look
 from fleet.svg import svg
+from fleet.tables import tables
 from fleet.topology import Kind
 
 OK, FAILED, USAGE, NOT_OK = 0, 1, 2, 3
@@ -267,6 +269,14 @@ def go_back(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     return OK
 
 
+def alike(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Make the speculation tables of all workers those of the head."""
+    found, _ = _looked(name, settings, links)
+    failed = tables(found)
+    print("\n".join(failed), end="\n" if failed else "", file=sys.stderr)
+    return FAILED if failed else OK
+
+
 def ask(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """What `up` asks of an engine that has become ready, of the one that runs now. Nothing is changed."""
     found, _ = _looked(name, settings, links)
@@ -302,6 +312,7 @@ def parser() -> argparse.ArgumentParser:
         ("retry", "*"),
         ("adopt", "*"),
         ("rollback", None),
+        ("tables", None),
         ("smoke", None),
         ("revert", "*"),
     )
@@ -334,6 +345,7 @@ VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
     "retry": retry,
     "adopt": adopt,
     "rollback": go_back,
+    "tables": alike,
     "smoke": ask,
     "revert": revert,
 }

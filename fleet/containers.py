@@ -150,6 +150,7 @@ def tables(look: Planned) -> Iterator[Problem]:
         return
     folders = {node.name: (observed.get("folders") or {}).get(state.source) or {} for node, observed in look.ranks}
     seen = {name: found.get("tables") for name, found in folders.items()}
+    taken = _taken(look)
     head = seen.get(look.plan.head.name)
     for name, held in seen.items():
         if head is None or held is None:
@@ -160,8 +161,17 @@ def tables(look: Planned) -> Iterator[Problem]:
             wanted, do = ("that of the head", f"copy it from {look.plan.head.name}")
             if table not in head:
                 wanted, do = "none, as on the head", f"sudo rm {state.source}/{table}"
+            hint = (
+                f"While no engine runs: python -m fleet tables -s {look.stack.stack}" if taken else f"On {name}: {do}"
+            )
             is_ = "is another one than on the head" if table in held else "is missing"
-            yield Problem("spec-tables", f"{name} {state.source}/{table}", is_, wanted, f"On {name}: {do}")
+            yield Problem("spec-tables", f"{name} {state.source}/{table}", is_, wanted, hint)
+
+
+def _taken(look: Planned) -> bool:
+    """Whether all nodes with a rank are of this stack by now, as commands want that change its folders."""
+    owners = [observed.get("owner") for _, observed in look.ranks]
+    return all(owner and look.stack.owns(owner, look.settings.fleet.id) for owner in owners)
 
 
 def engram(look: Planned) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from .docker import STACK, connect
 from .holders import rdma_users
-from .request import ENGINE_ALIVE, Failure
+from .request import ENGINE_ALIVE, FAILED, Failure
 from .system import System
 
 RUNNING = ("running", "paused", "restarting", "removing")
@@ -47,3 +47,20 @@ def refuse(system: System, node: str, what: str, others: Iterable[str] = ()) -> 
         lines = [f"{node}: {line}" for line in found]
         advice = f"{what} would disturb it: stop the engine on all nodes first (pulumi up does, without --target)"
         raise Failure(ENGINE_ALIVE, *lines, advice)
+
+
+def refuse_rank(system: System, node: str, label: str, why: str) -> None:
+    """Raise `Failure` where a rank of the stack with this label runs here; `why` is what speaks against that.
+
+    Also where nobody can tell, since docker does not answer.
+    """
+    if not system.exists(system.docker_socket):
+        return
+    try:
+        containers = connect(system).containers()
+    except OSError as error:
+        raise Failure(FAILED, f"{node}: docker does not answer: {error}") from None
+    ranks = [one for one in containers if one["labels"].get(STACK) == label and one["state"] in RUNNING]
+    if ranks:
+        lines = [f"{node}: engine container {one['name']} is {one['state']}, wanted no engine" for one in ranks]
+        raise Failure(ENGINE_ALIVE, *lines, f"{why}: stop it first, on all nodes")

@@ -52,6 +52,8 @@ def _change(system: System, verb: str, request: Request) -> Json:
             _unshare(run)
         elif verb == "weigh":
             return _weigh(run)
+        elif verb == "tables":
+            return _tables(run)
         else:
             engines(run)
         return {"changed": report.changed, "notes": report.notes, "generation": run.journal.generation}
@@ -91,6 +93,13 @@ def _weigh(run: Run) -> Json:
     from .receipts import weigh  # noqa: PLC0415
 
     return weigh(run.system, run.request.owner.stack, run.request.desired)
+
+
+def _tables(run: Run) -> Json:
+    _refuse_nobodys(run)
+    from .tables import tables  # noqa: PLC0415
+
+    return tables(run)
 
 
 def _refuse_nobodys(run: Run) -> None:

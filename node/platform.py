@@ -7,6 +7,7 @@ from typing import Any
 
 from .digest import sha256
 from .journal import HOME
+from .request import FAILED, Failure
 from .system import System
 
 DOCKER = "/var/lib/docker"
@@ -93,6 +94,18 @@ def far(system: System) -> list[str]:
 def under(path: str, folders: list[str]) -> bool:
     """Whether a path is one of these folders, or in one."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def refuse_folder(system: System, node: str, path: str, *, writing: bool) -> None:
+    """Raise `Failure` where a folder of the operator's cannot be used: not there, on a network, or not writable."""
+    if under(path, far(system)):
+        do = "a folder of the node's own disk is wanted"
+        raise Failure(FAILED, f"{node} {path}: is on a file system of the network, which may never answer", do)
+    found = system.folder(path)
+    if found is None:
+        raise Failure(FAILED, f"{node} {path}: is no folder that is there", "make it, or correct engine.volumes")
+    if writing and not found["writable"]:
+        raise Failure(FAILED, f"{node} {path}: is on a file system that is mounted read-only", "mount it anew")
 
 
 def _folder(system: System, path: str) -> Json:

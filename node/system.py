@@ -65,8 +65,16 @@ class System:
 
     def open_to_read(self, path: str) -> BinaryIO | None:
         """A regular file, opened to be read in pieces; None where there is none."""
+        return self._open(path)
+
+    def open_no_link(self, path: str) -> BinaryIO | None:
+        """The same, and None too where a symbolic link is in the place of the file."""
+        return self._open(path, os.O_NOFOLLOW)
+
+    def _open(self, path: str, flags: int = 0) -> BinaryIO | None:
+        flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not hold us up
         try:
-            handle = os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not hold us up
+            handle = os.open(self.path(path), flags)
         except OSError:
             return None
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -230,6 +230,9 @@ class Machine(System):
     def open_to_read(self, path: str) -> BinaryIO | None:
         return io.BytesIO(self.files[path].data) if path in self.files else None
 
+    def open_no_link(self, path: str) -> BinaryIO | None:
+        return None if path in self.symlinks else self.open_to_read(path)
+
     def is_folder(self, path: str) -> bool:
         return path in self.folders
 

@@ -339,6 +339,11 @@ def test_only_regular_files_are_opened_and_a_pipe_holds_nobody_up(tmp_path: Path
     assert [system.open_to_read(path) for path in ("/pipe", "/", "/none", "/link")] == [None] * 4
     (tmp_path / "file").write_bytes(b"x")
     assert system.sha256("/link") == hashlib.sha256(b"x").hexdigest()
+    assert system.open_no_link("/link") is None
+    file = system.open_no_link("/file")
+    assert file
+    with file:
+        assert file.read() == b"x"
 
 
 def test_a_file_comes_in_through_the_command_line_behind_its_request() -> None:

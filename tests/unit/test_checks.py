@@ -435,6 +435,21 @@ def test_all_ranks_have_the_heads_speculation_tables_or_none(raw: Raw) -> None:
     assert "wanted none, as on the head. On spark3: sudo rm /data/state/dspark_sps.json" in stale.text()
 
 
+def test_a_fleet_that_is_the_stacks_gets_its_speculation_tables_by_a_command(raw: Raw) -> None:
+    config = changed(ring(), {"engine.volumes": ["/data/state:/state"]})
+    for name, node in raw.items():
+        tables = {"dspark_sps.json": "1"} if name == "spark1" else {}
+        node["folders"] = {"/data/state": {**folder(), "tables": tables}}
+        node["owner"] = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "7"}
+    assert {one.hint for one in containers.tables(look(raw, config))} == {
+        "While no engine runs: python -m fleet tables -s test"
+    }
+    raw["spark4"]["owner"] = None  # joins only now
+    assert [one.hint for one in containers.tables(look(raw, config))] == [
+        f"On spark{number}: copy it from spark1" for number in (2, 3, 4)
+    ]
+
+
 def test_a_rank_that_fails_its_healthcheck_is_told_and_no_one_elses(raw: Raw) -> None:
     plan = look(raw).plan
     assert plan
