@@ -12,6 +12,7 @@
     adopt [NODE …]      the state is lost, the nodes are not: the next `up` may take them over
     rollback            start the engine that served last again, on all nodes
     tables              the head's speculation tables on all workers, or none where the head has none
+    pack                the packed engram of every rank, once; the engine needs it, or packs it in its first start
     smoke               ask the engine that serves what engine.smoke wants to have answered
     revert [NODE …]     the state is lost: stop the engines and put the nodes back as they were
     import-env FILE     a stack file from the launcher's .env.tp4, which is read and never executed
@@ -37,6 +38,7 @@ from fleet.awaited import awaited
 from fleet.brought import brought
 from fleet.cabling import around, judge
 from fleet.discover import listen
+from fleet.engram import pack
 from fleet.environment import listing
 from fleet.generation import Ranks
 from fleet.import_env import import_env
@@ -271,8 +273,18 @@ def go_back(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
 
 def alike(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     """Make the speculation tables of all workers those of the head."""
+    return _once(name, settings, links, tables)
+
+
+def pack_engram(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
+    """Pack the engram of every rank that has none on its node."""
+    return _once(name, settings, links, pack)
+
+
+def _once(name: StackName, settings: Settings, links: Sequence[Link], work: Callable[[Survey], list[str]]) -> int:
+    """Look at the fleet, and do some work that says what failed."""
     found, _ = _looked(name, settings, links)
-    failed = tables(found)
+    failed = work(found)
     print("\n".join(failed), end="\n" if failed else "", file=sys.stderr)
     return FAILED if failed else OK
 
@@ -313,6 +325,7 @@ def parser() -> argparse.ArgumentParser:
         ("adopt", "*"),
         ("rollback", None),
         ("tables", None),
+        ("pack", None),
         ("smoke", None),
         ("revert", "*"),
     )
@@ -346,6 +359,7 @@ VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
     "adopt": adopt,
     "rollback": go_back,
     "tables": alike,
+    "pack": pack_engram,
     "smoke": ask,
     "revert": revert,
 }

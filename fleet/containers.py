@@ -174,20 +174,26 @@ def _taken(look: Planned) -> bool:
     return all(owner and look.stack.owns(owner, look.settings.fleet.id) for owner in owners)
 
 
+def engram_files(rank: int, size: int) -> list[str]:
+    """The names of a rank's packed engram in a fleet of that size."""
+    return [f"engram-l{layer}-r{rank}of{size}.bin" for layer in LAYERS]
+
+
 def engram(look: Planned) -> Iterator[Problem]:
     """Nodes whose rank would pack its engram first, and those that have no room for it."""
-    size = len(look.settings.ranks)
+    size, taken = len(look.settings.ranks), _taken(look)
     mounted = next((volume for volume in look.settings.engine.volumes if volume.target == ENGRAM), None)
     for node, observed in look.ranks:
         found = (observed.get("folders") or {}).get(mounted.source) if isinstance(mounted, Volume) else None
         if not mounted or not found or not found["there"]:
             continue
-        needed = [f"engram-l{layer}-r{node.rank}of{size}.bin" for layer in LAYERS]
-        missing = [name for name in needed if not found["files"].get(name)]
+        assert node.rank is not None
+        missing = [name for name in engram_files(node.rank, size) if not found["files"].get(name)]
         if not missing:
             continue
         path, seen = f"{node.name} {mounted.source}", f"holds no {' and no '.join(missing)}"
-        hint = "The engine packs it at its first start, which takes long."
+        before = f"; before, while no engine runs: python -m fleet pack -s {look.stack.stack}" if taken else "."
+        hint = f"The engine packs it at its first start, which takes long{before}"
         yield Problem("engram-missing", path, seen, "the packed engram of its rank", hint)
         space = found["space"]
         if space and space["free"] < PACKING:

@@ -61,6 +61,7 @@ LIMITS_S = {
     "bandwidth": 60,  # a receiver waits for its sender, and for the writes
     "smoke": 630,
     "tables": 120,  # behind whoever has the node's lock
+    "pack-engram": 4 * 3600 + 180,  # its own limit is shorter, so that it ends the container itself
 }
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15

@@ -5,12 +5,12 @@ Those folders are the operator's, so that no run of Pulumi does this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleet.engine_settings import Volume
 from fleet.look import Look
-from fleet.on_node import holder
+from fleet.on_node import Answer, holder
 from fleet.problems import Problem, config_path
 from fleet.survey import Survey
 
@@ -61,3 +61,13 @@ def requests(found: Survey, desired: Mapping[str, Mapping[str, Any]]) -> dict[st
         }
         for name, wanted in desired.items()
     }
+
+
+def failed(answers: Iterable[Answer]) -> list[str]:
+    """What nodes said that did not do what they were asked, each line with its node in front."""
+    return [
+        line if line.startswith(answer.node) else f"{answer.node}: {line}"
+        for answer in answers
+        if answer.status
+        for line in answer.text.splitlines()
+    ]

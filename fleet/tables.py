@@ -37,7 +37,7 @@ def tables(found: Survey) -> list[str]:
     head, *workers = [node.name for node in found.plan.ranks]
     look = {"action": "look", "folder": state.source}
     answers = _ask(found, {head: {**look, "action": "read"}, **dict.fromkeys(workers, look)})
-    if failed := _failed(answers):
+    if failed := oneshot.failed(answers):
         return [*failed, "Nothing was changed."]
     held: dict[str, Json] = {answer.node: (answer.result or {})["tables"] for answer in answers}
     todo = {name: wrong for name in workers if (wrong := _wrong(held[head], held[name]))}
@@ -56,21 +56,12 @@ def tables(found: Survey) -> list[str]:
             said = _said(head, held[head][table], changed=table in todo.get(name, ()))
             if name not in refused:
                 print(f"{name} {state.source}/{table}: {said}")
-    return _failed(done)
+    return oneshot.failed(done)
 
 
 def _ask(found: Survey, desired: Mapping[str, Json]) -> list[Answer]:
     links = [found.links[name] for name in desired]
     return on_node.on_all(VERB, found.plan.stack.stack, links, oneshot.requests(found, desired)) if links else []
-
-
-def _failed(answers: list[Answer]) -> list[str]:
-    return [
-        line if line.startswith(answer.node) else f"{answer.node}: {line}"
-        for answer in answers
-        if answer.status
-        for line in answer.text.splitlines()
-    ]
 
 
 def _wrong(head: Json, worker: Json) -> list[str]:

@@ -36,6 +36,15 @@ from engine.__main__ import main
 
 sys.exit(main(sys.argv[1:]))
 """
+PACKER = "opt/dsv41/scripts/pack_engram.py"
+PACKING = """import os
+import sys
+
+sys.path.insert(0, "/opt/dsv41")
+from engine.engram import main
+
+sys.exit(main(sys.argv[1:], os.environ))
+"""
 TOOLS = "dash cat ls sleep sha256sum grep find test env true false head tail wc stat id mkdir rm".split()
 UNUSED = re.compile(
     r"test|idlelib|tkinter|ensurepip|lib2to3|distutils|pydoc_data|turtledemo|curses|sqlite3|venv"
@@ -153,10 +162,10 @@ def _base(root: Path, stage: Path) -> None:
 
 
 def _engine(stage: Path) -> Layer:
-    """The simulator, where the real image has its boot program, and a checkpoint."""
+    """The simulator, where the real image has its programs, and a checkpoint."""
     sources = {f"/opt/dsv41/engine/{file.name}": file.read_text() for file in SOURCE.glob("*.py")}
     contents = {path: text.encode() for path, text in sources.items()} | bytecode.compiled(stage, sources)
-    files: Layer = {"opt/dsv41/boot.py": ENTRY.encode()}
+    files: Layer = {"opt/dsv41/boot.py": ENTRY.encode(), PACKER: PACKING.encode()}
     files |= {path.lstrip("/"): content for path, content in contents.items()}
     files |= {f"{MODEL}/{name}": content for name, content in checkpoint.files().items()}
     return _parents(files)

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 LOOKS = ("counters", "load", "loaded", "smoke", "by-hand", "bandwidth")
 VERBS = (
     *("observe", "check", "apply", "wants", "install", "revert", "engines", "verify", "reach", "unshare", "weigh"),
-    *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify", "tables"),
+    *("cabling", "status", "adopt", "retry", "mesh-up", "mesh-verify", "tables", "pack-engram"),
     *LOOKS,
 )
 

@@ -11,6 +11,7 @@ from .system import System
 STACK = "spark-fabric.stack"
 START = "spark-fabric.start"
 KEPT = "spark-fabric.kept"  # in place of STACK, on what is kept of an engine that served
+PACKS = "spark-fabric.pack"  # in place of STACK, on what packs a rank's engram
 OF_GROUND = "spark-fabric.ground"
 
 OK, CREATED, BAD_REQUEST, NOT_FOUND, CONFLICT = 200, 201, 400, 404, 409

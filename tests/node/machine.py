@@ -423,7 +423,7 @@ class Machine(System):
         told = container.get("told") or {}
         return {
             "State": {
-                "ExitCode": 1,
+                "ExitCode": container.get("exit_code", 1),
                 "StartedAt": "2025-01-01T00:00:00Z",
                 "Running": container["state"] == "running",
             },
