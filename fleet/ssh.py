@@ -19,20 +19,30 @@ KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa
 
 
 def known_keys(known_hosts: Path, name: str, port: int) -> dict[str, str]:
-    """Key type -> key line for a host name or address; hashed entries are found too."""
-    if not known_hosts.exists():
-        return {}
+    """Key type -> key line for a host name or address; hashed entries are found too. None of a file that is none."""
     host = name if port == 22 else f"[{name}]:{port}"
-    lines = [line for line in known_hosts.read_text().splitlines() if line and not line.startswith("#")]
-    if any(set("|*?!@").intersection(line.split(maxsplit=1)[0]) for line in lines if line.strip()):
+    try:
+        lines = _entries(known_hosts.read_text(errors="surrogateescape"))
+    except OSError:
+        return {}
+    if any(set("|*?!@").intersection(words[0]) for words in lines):
         found = subprocess.run(
-            ["ssh-keygen", "-F", host, "-f", str(known_hosts)], capture_output=True, text=True, timeout=10, check=False
+            ["ssh-keygen", "-F", host, "-f", str(known_hosts)],
+            capture_output=True,
+            errors="surrogateescape",
+            timeout=10,
+            check=False,
         )
-        lines = [line for line in found.stdout.splitlines() if line and not line.startswith(("#", "@"))]
-    else:  # plain names, in a twentieth of the time
-        lines = [line for line in lines if host.lower() in line.split(maxsplit=1)[0].lower().split(",")]
-    words = [line.split() for line in lines]
-    return {word[1]: f"{word[1]} {word[2]}" for word in words if len(word) >= 3}
+        lines = [words for words in _entries(found.stdout) if not words[0].startswith("@")]
+    else:  # plain names: no process for each node
+        lines = [words for words in lines if host.lower() in words[0].lower().split(",")]
+    return {words[1]: f"{words[1]} {words[2]}" for words in lines if len(words) >= 3}
+
+
+def _entries(text: str) -> list[list[str]]:
+    """The words of each line that is no comment."""
+    lines = (line.split() for line in text.split("\n"))
+    return [words for words in lines if words and not words[0].startswith("#")]
 
 
 def host_key(node: Node, port: int, known_hosts: Path) -> str | None:

@@ -24,9 +24,11 @@ def make(toolchain: Toolchain, project: Path, command: str, given: Mapping[str, 
     result = {name: value for name, value in given.items() if name not in _DOCKER}
     credentials = Path(given.get("PULUMI_CREDENTIALS_PATH") or user_home())
     first = [str(toolchain.cli.parent)] if toolchain.own_cli else []
-    # Commands of resources start `python3`: this one at once, where pyenv and its like would look for it each time.
-    if (own := Path(sys.executable).parent / "python3").exists():
-        first.append(str(own.parent))
+    # Commands of resources start `python3`: that of a virtual environment at once, where pyenv and its like would look
+    # for it each time. Any other Python may lie where much else does that the user wants from elsewhere.
+    own = Path(sys.executable).parent  # `sys.prefix` does not tell it to a Python that runs without `site`
+    if (own.parent / "pyvenv.cfg").exists():
+        first.append(str(own))
     result["PATH"] = os.pathsep.join((*first, given.get("PATH", os.defpath)))
     if toolchain.home:
         result["PULUMI_HOME"] = str(toolchain.home)

@@ -5,12 +5,15 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.toolchain.fakes import Machine
 from tests.toolchain.project import Project, kill_group, wait_for
+from toolchain import environment
+from toolchain.provide import Toolchain
 
 DUMP = """python3 -c 'import json, os, sys; print(json.dumps({"args": sys.argv[1:], "env": dict(os.environ)}))' "$@" """
 
@@ -54,6 +57,12 @@ def test_state_is_kept_in_the_project_and_needs_no_passphrase(wrapped: Wrapped) 
 def test_commands_find_the_python_of_the_wrapper_first(wrapped: Wrapped, checkout: Path) -> None:
     found = shutil.which("python3", path=wrapped.seen("whoami")["PATH"])
     assert found == str(checkout / ".venv/bin/python3")
+
+
+def test_no_other_python_s_folder_goes_before_the_user_s(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    found = Toolchain(machine.bin / "pulumi", own_cli=False, home=None)
+    assert environment.make(found, machine.bin, "login", {"PATH": "/home/bin:/usr/bin"})["PATH"] == "/home/bin:/usr/bin"
 
 
 def test_an_installed_pulumi_keeps_its_own_home_and_downloads(wrapped: Wrapped) -> None:

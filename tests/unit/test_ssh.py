@@ -55,6 +55,38 @@ def test_a_hashed_entry_is_found(tmp_path: Path) -> None:
     assert known_keys(known_hosts, "spark1", 22) == {"ssh-ed25519": ED25519}
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"   \n\t\n\nspark1 {ED25519}\n".encode(),
+        f"  spark1 {ED25519}\n  #spark1 {ECDSA}\n# spark1 {RSA}\n".encode(),
+        f"SPARK1,other {ED25519}\nSpark2 {ECDSA}\n".encode(),
+        f"\tspark1\t{ED25519.replace(' ', chr(9))}\r\n".encode(),
+        f"# M\xfcller\nspark1 {ED25519} Stra\xdfe\n".encode("latin-1"),
+        f"other {ED25519} a\x0cspark1 {ECDSA}\n".encode(),
+        f"sp*,!spark1 {ED25519}\nspark? {ECDSA}\n".encode(),
+        f"sp*,!spark1 {ED25519}\n#* {RSA}\n".encode(),
+        f"@cert-authority spark1 {ED25519}\nspark1 {ECDSA}\n".encode(),
+        f"spark11 {ED25519}\nspark {ECDSA}\n[spark1]:2222 {RSA}\n".encode(),
+        f"spark1 {ED25519}\nspark1 {RSA}".encode(),
+        b"spark1\nspark1 ssh-rsa\n",
+        b"",
+    ],
+)
+def test_the_file_is_read_as_openssh_reads_it(content: bytes, tmp_path: Path) -> None:
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_bytes(content)
+    found = subprocess.run(["ssh-keygen", "-F", "spark1", "-f", str(known_hosts)], capture_output=True, check=False)
+    lines = [line.split() for line in found.stdout.split(b"\n") if line and not line.startswith((b"#", b"@"))]
+    assert known_keys(known_hosts, "spark1", 22) == {
+        words[1].decode(): b" ".join(words[1:3]).decode() for words in lines
+    }
+
+
+def test_a_file_that_cannot_be_read_holds_no_key(tmp_path: Path) -> None:
+    assert known_keys(tmp_path, "spark1", 22) == {}
+
+
 def test_another_port_has_keys_of_its_own(tmp_path: Path) -> None:
     lines = [f"spark1 {OTHER}", f"[spark1]:2222 {ED25519}"]
     found, _ = reached(tmp_path / "known_hosts", lines, **{"nodes[0].ssh.port": 2222})
