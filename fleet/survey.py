@@ -12,6 +12,7 @@ from typing import Any
 
 from fleet import cabling, environment, overlay, preflight
 from fleet.asking import Asked, begin, offline
+from fleet.brought import Brought
 from fleet.context import built_of
 from fleet.discover import listen, remember, remembered
 from fleet.drift import Drift, Group, Observed, of_fleet, of_group
@@ -26,6 +27,7 @@ from fleet.probe import Probe
 from fleet.problems import Problem, ProblemsError
 from fleet.settings import Settings
 from fleet.stack import StackName
+from fleet.topology import Topology
 from fleet.verdicts import judge
 from node.docker import STACK
 
@@ -97,16 +99,7 @@ def survey(settings: Settings, stack: StackName, asked: Asked | None = None) -> 
     """
     asked = asked or begin(settings, stack)
     if offline():
-        own = asked.brought
-        plan = make(
-            settings,
-            None,
-            stack,
-            image_id=own.image_id,
-            image_ref=own.image_ref,
-            library=own.library,
-            marker_size=own.marker_size,
-        )
+        plan = _planned(settings, stack, asked.brought, None)
         here = {link.name: link for link in asked.links}
         return Survey(plan, here, Probe({}, {}), Drift(), OFFLINE_GROUP, plan.warnings, plan.notes)
     found, problems = look(settings, stack, asked)
@@ -132,16 +125,7 @@ def look(settings: Settings, stack: StackName, asked: Asked) -> tuple[Survey, li
     if not refused:
         wires = _judged(settings, stack, links, seen, facts)
     try:
-        plan = make(
-            settings,
-            facts,
-            stack,
-            image_id=own.image_id,
-            image_ref=own.image_ref or _built(settings, stack, seen.observed),
-            library=own.library,
-            marker_size=own.marker_size,
-            found=wires.ring,
-        )
+        plan = _planned(settings, stack, own, facts, _built(settings, stack, seen.observed), wires.ring)
     except PlanError as error:
         plan = error.draft
         found += [one for one in error.problems if one.code != "not-probed"]  # unreachable, and said already
@@ -157,6 +141,27 @@ def look(settings: Settings, stack: StackName, asked: Asked) -> tuple[Survey, li
     read = readings(plan, own.manifest, seen.observed)
     survey = Survey(plan, here, seen, drift, group, judged.warnings, judged.notes, judged.ignored, read)
     return survey, list(judged.problems)
+
+
+def _planned(
+    settings: Settings,
+    stack: StackName,
+    own: Brought,
+    facts: Mapping[str, Facts] | None,
+    built: str | None = None,
+    ring: Topology | None = None,
+) -> Plan:
+    """The plan with what the operator brings. Raises PlanError, which has a draft."""
+    return make(
+        settings,
+        facts,
+        stack,
+        image_id=own.image_id,
+        image_ref=own.image_ref or built,
+        library=own.library,
+        marker_size=own.marker_size,
+        found=ring,
+    )
 
 
 def _built(settings: Settings, stack: StackName, observed: Mapping[str, Observed]) -> str | None:
