@@ -171,12 +171,27 @@ def tables(look: Planned) -> Iterator[Problem]:
 def _taken(look: Planned) -> bool:
     """Whether all nodes with a rank are of this stack by now, as commands want that change its folders."""
     owners = [observed.get("owner") for _, observed in look.ranks]
-    return all(owner and look.stack.owns(owner, look.settings.fleet.id) for owner in owners)
+    return all(
+        owner and not owner.get("adoptable") and look.stack.owns(owner, look.settings.fleet.id) for owner in owners
+    )
 
 
 def engram_files(rank: int, size: int) -> list[str]:
     """The names of a rank's packed engram in a fleet of that size."""
     return [f"engram-l{layer}-r{rank}of{size}.bin" for layer in LAYERS]
+
+
+def engram_space(path: str, rank: int, size: int, found: Mapping[str, Any]) -> Iterator[Problem]:
+    """A folder without the room to pack a rank's engram. `found` is what a look has of it.
+
+    What is there of its files, half written ones included, is written again in the same place, or not at all.
+    """
+    begun = tuple(engram_files(rank, size))
+    needed = PACKING - sum(held or 0 for name, held in found["files"].items() if name.startswith(begun))
+    space = found["space"]
+    if space and space["free"] < needed:
+        seen, wanted = (f"{count / (1 << 30):.1f} GiB" for count in (space["free"], needed))
+        yield Problem("engram-space", path, f"has {seen} left", f"{wanted} to pack the engram", "Make room there.")
 
 
 def engram(look: Planned) -> Iterator[Problem]:
@@ -195,7 +210,4 @@ def engram(look: Planned) -> Iterator[Problem]:
         before = f"; before, while no engine runs: python -m fleet pack -s {look.stack.stack}" if taken else "."
         hint = f"The engine packs it at its first start, which takes long{before}"
         yield Problem("engram-missing", path, seen, "the packed engram of its rank", hint)
-        space = found["space"]
-        if space and space["free"] < PACKING:
-            left = f"has {space['free'] / (1 << 30):.1f} GiB left"
-            yield Problem("engram-space", path, left, f"{PACKING >> 30} GiB to pack the engram", "Make room there.")
+        yield from engram_space(path, node.rank, size, found)

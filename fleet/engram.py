@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any
 
 from fleet import on_node, oneshot
-from fleet.containers import ENGRAM, PACKING, engram_files
+from fleet.containers import ENGRAM, engram_files, engram_space
 from fleet.engine_settings import Volume
 from fleet.facts import parse
 from fleet.on_node import Answer, Link
@@ -16,6 +18,7 @@ from fleet.plan import NodePlan
 from fleet.problems import Problem, config_path
 from fleet.survey import Survey
 from fleet.weights_settings import MODEL, TOLD
+from node.docker import PACKS
 from node.pack import program
 
 VERB = "pack-engram"
@@ -72,6 +75,10 @@ def _missing(found: Survey, node: NodePlan, mounted: Volume) -> list[str]:
 def _folder(found: Survey, node: NodePlan, mounted: Volume) -> list[Problem]:
     """What is wrong with the folder itself."""
     path, seen = f"{node.name} {mounted.source}", _seen(found, node, mounted.source)
+    observed = found.seen.observed[node.name]
+    if observed.get("folders") is None:
+        what = "; ".join(observed.get("errors") or ()) or "nothing was told of the engine's folders"
+        return [Problem("engram-folder", path, f"could not be looked at: {what}", "a look at it", "Run it again.")]
     if seen is None:
         what, hint = "cannot be looked at: it is on a file system of the network", "Correct engine.volumes."
         return [Problem("engram-folder", path, what, "a folder of the node's own disk", hint)]
@@ -84,14 +91,10 @@ def _folder(found: Survey, node: NodePlan, mounted: Volume) -> list[Problem]:
 
 
 def _room(found: Survey, node: NodePlan, mounted: Volume) -> Iterator[Problem]:
-    """What an ended run has written already is written again in the same place."""
-    seen = _seen(found, node, mounted.source) or {}
-    begun = tuple(_files(found, node))
-    there = sum(size or 0 for name, size in seen["files"].items() if name.startswith(begun))
-    if seen["space"] and seen["space"]["free"] < PACKING - there:
-        left, needed = seen["space"]["free"] / GIB, (PACKING - there) / GIB
-        path, wanted = f"{node.name} {mounted.source}", f"{needed:.1f} GiB to pack in"
-        yield Problem("engram-space", path, f"has {left:.1f} GiB left", wanted, "Make room there.")
+    seen = _seen(found, node, mounted.source)
+    assert seen
+    assert node.rank is not None
+    yield from engram_space(f"{node.name} {mounted.source}", node.rank, len(found.plan.ranks), seen)
 
 
 def _lacking(found: Survey, node: NodePlan) -> Iterator[Problem]:
@@ -109,9 +112,10 @@ def _lacking(found: Survey, node: NodePlan) -> Iterator[Problem]:
         yield Problem("image-missing", node.name, f"has no image {found.plan.image_ref}", "the plan's image", up)
     name = _name(found)
     for one in docker.get("containers") or []:
-        if one["name"] == name:
-            hint = f"Unless somebody packs right now: sudo docker rm -f {name}"
-            yield Problem("container-name", node.name, f"has a container {name} already", "none", hint)
+        # One of ours is a leftover, as nobody has the node's lock: the node removes it.
+        if one["name"] == name and one["labels"].get(PACKS) != found.plan.label:
+            seen, hint = f"has a container {name} that is not this stack's", "Remove or rename it."
+            yield Problem("container-name", node.name, seen, "the name free", hint)
     weights, checkpoint = _weights(node)
     if weights is None:
         seen, hint = f"mounts nothing at {checkpoint}", "Set engine.weights, or add it to engine.volumes."
@@ -168,17 +172,38 @@ def _desired(found: Survey, node: NodePlan, mounted: Volume) -> Json:
     }
 
 
+class Lifeline:
+    """What follows the requests: nothing, until it is closed. Nodes stop packing when it ends.
+
+    It ends with this program too, which may be killed alone: an ssh that outlives it would have its node pack on.
+    """
+
+    seconds = 0
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Nodes that still pack stop."""
+        self._closed.set()
+
+    def pieces(self) -> Iterator[bytes]:
+        """None at all, once it is closed."""
+        self._closed.wait()
+        yield from ()
+
+
 def _on_all(found: Survey, desired: Mapping[str, Json]) -> list[str]:
     """Pack on some nodes, each by itself: what one has done stays, whatever the others do. What failed."""
     if not desired:
         return []
     packed, requests = program(on_node.ROOT / on_node.STATE), oneshot.requests(found, desired)
-    began, failed = time.monotonic(), []
+    began, failed, lifeline = time.monotonic(), [], Lifeline()
 
     def one(link: Link) -> Answer:
-        return on_node.ask(VERB, found.plan.stack.stack, link, packed, requests[link.name])
+        return on_node.ask(VERB, found.plan.stack.stack, link, packed, requests[link.name], content=lifeline)
 
-    with ThreadPoolExecutor(len(desired)) as pool:
+    with ThreadPoolExecutor(len(desired)) as pool, closing(lifeline):
         at_work: dict[Future[Answer], str] = {pool.submit(one, found.links[name]): name for name in desired}
         print(f"packing on {', '.join(desired)}", flush=True)
         while at_work:

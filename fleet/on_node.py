@@ -61,7 +61,7 @@ LIMITS_S = {
     "bandwidth": 60,  # a receiver waits for its sender, and for the writes
     "smoke": 630,
     "tables": 120,  # behind whoever has the node's lock
-    "pack-engram": 4 * 3600 + 180,  # its own limit is shorter, so that it ends the container itself
+    "pack-engram": 4 * 3600 + 240,  # its own limit is shorter, so that it ends the container itself
 }
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
 GRACE_S = 15
@@ -281,6 +281,7 @@ def _feed(stdin: IO[bytes], body: bytes, content: Content) -> None:
     """Write a request and what follows it. A node that takes no more says why itself."""
     with contextlib.suppress(OSError), stdin:
         stdin.write(body + b"\n")
+        stdin.flush()  # what follows may take its time
         for piece in content.pieces():
             stdin.write(piece)
 

@@ -16,12 +16,15 @@ from fleet.survey import Survey
 
 
 def strangers(found: Survey) -> Iterator[Problem]:
-    """Nodes with a rank that do not answer, or are not of this stack."""
+    """Nodes with a rank that do not answer, or are not of this stack: those that may be adopted are nobody's yet."""
     for node in found.plan.ranks:
-        if node.name in found.ours:
+        adoptable = node.name in found.ours and found.seen.observed[node.name]["owner"].get("adoptable")
+        if node.name in found.ours and not adoptable:
             continue
         silent = found.seen.unreachable.get(node.name)
         seen = f"does not answer ({silent})" if silent else f"does not carry the mark of {found.plan.label}"
+        if adoptable:
+            seen = "was freed by `fleet adopt`, and no `up` has taken it since"
         hint = "It needs all ranks." if silent else f"`./pulumiw up -s {found.plan.stack.stack}` comes first."
         yield Problem("rank-missing", node.name, seen, "a node of this stack that answers", hint)
 
@@ -64,10 +67,12 @@ def requests(found: Survey, desired: Mapping[str, Mapping[str, Any]]) -> dict[st
 
 
 def failed(answers: Iterable[Answer]) -> list[str]:
-    """What nodes said that did not do what they were asked, each line with its node in front."""
-    return [
-        line if line.startswith(answer.node) else f"{answer.node}: {line}"
-        for answer in answers
-        if answer.status
-        for line in answer.text.splitlines()
-    ]
+    """What nodes said that did not do what they were asked, each line with its node in front; at least one of each."""
+    told = []
+    for answer in answers:
+        if answer.status == 0 and answer.result is not None:
+            continue
+        # An ssh that is killed says nothing.
+        lines = answer.text.splitlines() or [f"ended with status {answer.status} and said nothing"]
+        told += [line if line.startswith(answer.node) else f"{answer.node}: {line}" for line in lines]
+    return told

@@ -50,7 +50,7 @@ def tables(found: Survey) -> list[str]:
         for name, wrong in todo.items()
     }
     done = _ask(found, write)
-    refused = {answer.node for answer in done if answer.status}
+    refused = {answer.node for answer in done if oneshot.failed([answer])}
     for name in workers:
         for table in TABLES:
             said = _said(head, held[head][table], changed=table in todo.get(name, ()))

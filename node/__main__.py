@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def _request(system: System, verb: str) -> Request:
-    if verb == "install":
+    if verb in ("install", "pack-engram"):
         stdin = sys.stdin.buffer
         return replace(parse(stdin.readline().decode()), content=stdin)
     text = "" if sys.stdin.isatty() else sys.stdin.read()

@@ -1,6 +1,7 @@
 """Who would be disturbed: engine containers and processes that use RDMA."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from .docker import STACK, connect
 from .holders import rdma_users
@@ -60,7 +61,14 @@ def refuse_rank(system: System, node: str, label: str, why: str) -> None:
         containers = connect(system).containers()
     except OSError as error:
         raise Failure(FAILED, f"{node}: docker does not answer: {error}") from None
-    ranks = [one for one in containers if one["labels"].get(STACK) == label and one["state"] in RUNNING]
-    if ranks:
-        lines = [f"{node}: engine container {one['name']} is {one['state']}, wanted no engine" for one in ranks]
+    if lines := ranks(node, containers, label):
         raise Failure(ENGINE_ALIVE, *lines, f"{why}: stop it first, on all nodes")
+
+
+def ranks(node: str, containers: Iterable[dict[str, Any]], label: str) -> list[str]:
+    """The ranks of a stack that run, each a line."""
+    return [
+        f"{node}: engine container {one['name']} is {one['state']}, wanted no engine"
+        for one in containers
+        if one["labels"].get(STACK) == label and one["state"] in RUNNING
+    ]

@@ -4,7 +4,7 @@ import json
 from functools import partial
 from typing import Any
 
-from . import kept
+from . import kept, leftover
 from .alive import RUNNING
 from .docker import STACK, START, Docker, connect
 from .holders import rdma_users
@@ -21,7 +21,7 @@ def engines(run: Run) -> None:
     """Do {"action": "stop" | "remove" | "mark", "grace": seconds, "name": a name that must be free afterwards}.
 
     "keep" has the rank that runs kept, and "back" starts what is kept again, both of {"start", "ground"}; "forget"
-    removes it.
+    removes it. With "stop" and "remove" goes what a packing left as well.
     "ours" does nothing: on a node of another owner, or of the same stack's other state, it was refused by now.
     """
     desired = run.request.desired
@@ -50,6 +50,10 @@ def engines(run: Run) -> None:
         _refuse_strangers(run, containers)
     running = [container for container in ours if container["state"] in RUNNING]
     run.system.parallel([partial(_end, run, docker, container, action, grace) for container in ours])
+    try:
+        leftover.remove(docker, run.report, run.request.owner.label())
+    except OSError as error:
+        raise Failure(FAILED, f"{run.node}: docker does not answer: {error}") from None
     if running:
         _wait_for_rdma(run)
 

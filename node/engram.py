@@ -4,15 +4,17 @@ The folder is the operator's: nothing of this is in the journal, and nothing und
 file and renames, so that it may be ended and called again. Its container is no rank, and is gone afterwards.
 """
 
+import itertools
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .alive import refuse_rank
+from . import leftover
+from .alive import ranks, refuse_rank
 from .docker import PACKS, Docker, connect
 from .platform import refuse_folder
-from .request import FAILED, Failure
+from .request import ENGINE_ALIVE, FAILED, Failure
 from .system import System
 from .transaction import Run
 
@@ -20,6 +22,7 @@ SCRIPT = "/opt/dsv41/scripts/pack_engram.py"
 TARGET = "/engram"
 LONGEST = 4 * 3600  # seconds for all of it: it reads a good part of 500 GB, and writes 48
 STEP = 1.0  # seconds between two looks at the container
+RANKS = 10  # looks at the container between two at the ranks
 PATIENCE = 120.0  # seconds in which docker may not answer: the disk is busy
 LINES = 20  # of its log that are told where it fails
 
@@ -33,9 +36,9 @@ def engram(run: Run) -> Json:
 
     Desired: {"files": names of what has to be there afterwards, "folder", "weights": {"source", "target"},
     "checkpoint": its path in the container, "image", "name" of the container, "rank", "size": how many ranks}.
-    "said" is the program's last line. Raises `Failure` before anything is begun where a rank of the stack runs, the
-    name is taken, or something is missing; and with the last lines of its log where the program fails, or leaves a
-    file out.
+    "said" is the program's last line. Raises `Failure` before anything is begun where a rank of the stack runs, others
+    have the name, or something is missing; where a rank starts meanwhile, or nobody waits any more; and with the last
+    lines of its log where the program fails, or leaves a file out.
     """
     desired, system, node = run.request.desired, run.system, run.node
     began, folder = system.clock(), str(desired["folder"])
@@ -45,9 +48,10 @@ def engram(run: Run) -> Json:
     refuse_rank(system, node, run.request.owner.label(), WHY)
     docker = connect(system)
     try:
-        _refuse(docker, node, desired)
-        with _told_to_end(node):
-            code, log = _packed(run, docker, began + LONGEST)
+        _refuse(docker, run)
+        leftover.remove(docker, run.report, run.request.owner.label())
+        with _told_to_end() as told:
+            code, log = _packed(run, docker, began + LONGEST, told)
     except OSError as error:
         raise Failure(FAILED, f"{node}: docker does not answer: {error}") from None
     if code:
@@ -69,32 +73,45 @@ def _missing(system: System, desired: Json) -> list[str]:
     return [name for name in desired["files"] if not system.size(f"{desired['folder']}/{name}")]
 
 
-def _refuse(docker: Docker, node: str, desired: Json) -> None:
+def _refuse(docker: Docker, run: Run) -> None:
     """Raise `Failure` for what docker would make something else of, or refuse in other words."""
+    node, desired, label = run.node, run.request.desired, run.request.owner.label()
     name, source = desired["name"], desired["weights"]["source"]
     taken = next((one for one in docker.containers() if one["name"] == name), None)
-    if taken:
-        seen = f"has a container {name} already, which is {taken['state']}"
-        raise Failure(FAILED, f"{node}: {seen}", f"unless somebody packs right now: sudo docker rm -f {name}")
+    if taken and taken["labels"].get(PACKS) != label:
+        seen = f"has a container {name} that is not this stack's, and is {taken['state']}"
+        raise Failure(FAILED, f"{node}: {seen}", "remove or rename it")
     if docker.image(desired["image"]) is None:
         raise Failure(FAILED, f"{node}: has no image {desired['image']}", "`up` brings it, or `docker load` does")
     if not source.startswith("/") and docker.get(f"/volumes/{source}") is None:
         raise Failure(FAILED, f"{node}: has no docker volume {source} with the checkpoint", "`up` makes it")
 
 
-def _packed(run: Run, docker: Docker, until: float) -> tuple[int, list[str]]:
+def _packed(run: Run, docker: Docker, until: float, told: list[int]) -> tuple[int, list[str]]:
     """Exit code and last lines of the program, whose container is gone."""
-    name = str(run.request.desired["name"])
-    container = docker.create(name, _container(run))
+    name, container = str(run.request.desired["name"]), ""
     try:
+        container = docker.create(name, _container(run))
+        _refuse_unwanted(run, told)
         docker.start(container)
-        code = _awaited(run, docker, container, until)
-        return code, docker.logs(container, LINES)
+        code = _awaited(run, docker, container, until, told)
+        return code, _log(docker, container)
     finally:
         try:
-            docker.remove(container)
+            if container:
+                docker.remove(container)
+            else:  # docker may have made it and not said so; what others have made under that name is theirs
+                leftover.remove(docker, run.report, run.request.owner.label())
         except (OSError, Failure) as error:
             run.report.note(f"{run.node}: container {name} may be there still ({error}): sudo docker rm -f {name}")
+
+
+def _log(docker: Docker, container: str) -> list[str]:
+    """The last lines of the program, none where docker is too busy for them: how it ended counts more."""
+    try:
+        return docker.logs(container, LINES)
+    except OSError:
+        return []
 
 
 def _container(run: Run) -> Json:
@@ -119,12 +136,13 @@ def _container(run: Run) -> Json:
     }
 
 
-def _awaited(run: Run, docker: Docker, container: str, until: float) -> int:
-    """The exit code of a container. Raises `Failure` where nobody waits for it any more, or it takes too long."""
-    heard = run.system.clock()
+def _awaited(run: Run, docker: Docker, container: str, until: float, told: list[int]) -> int:
+    """The exit code of a container. Raises `Failure` where it is not wanted any more, or takes too long."""
+    heard, turns = run.system.clock(), itertools.count()
     while True:
         try:
             found = docker.get(f"/containers/{container}/json")
+            others = docker.containers() if next(turns) % RANKS == 0 else []
         except OSError:
             if run.system.clock() - heard > PATIENCE:
                 raise
@@ -134,22 +152,31 @@ def _awaited(run: Run, docker: Docker, container: str, until: float) -> int:
                 raise Failure(FAILED, f"{run.node}: somebody removed the container while it packed: run it again")
             if not found["State"]["Running"]:
                 return int(found["State"]["ExitCode"])
-        if run.system.caller_gone():
-            raise Failure(FAILED, f"{run.node}: whoever asked is gone: packing was ended; run it again")
+            if alive := ranks(run.node, others, run.request.owner.label()):
+                raise Failure(ENGINE_ALIVE, *alive, f"{WHY}: packing was ended; run it again while no engine runs")
+        _refuse_unwanted(run, told)
         if run.system.clock() > until:
-            raise Failure(FAILED, f"{run.node}: packing was ended after {LONGEST} s", *docker.logs(container, LINES))
+            raise Failure(FAILED, f"{run.node}: packing was ended after {LONGEST} s", *_log(docker, container))
         run.system.sleep(STEP)
 
 
+def _refuse_unwanted(run: Run, told: list[int]) -> None:
+    """Raise `Failure` where nobody waits for the container any more. `told` are signals that came."""
+    if told:
+        raise Failure(FAILED, f"{run.node}: was told to end: packing was ended; run it again")
+    if run.system.caller_gone() or run.system.let_go():
+        raise Failure(FAILED, f"{run.node}: whoever asked is gone: packing was ended; run it again")
+
+
 @contextmanager
-def _told_to_end(node: str) -> Iterator[None]:
-    """So that what ends this program, a shutdown for one, leaves no container."""
+def _told_to_end() -> Iterator[list[int]]:
+    """The signals to end that have come: what ends this program, a shutdown for one, has to leave no container.
 
-    def end(*_: object) -> None:
-        raise Failure(FAILED, f"{node}: was told to end: packing was ended; run it again")
-
-    before = signal.signal(signal.SIGTERM, end)
+    They are only noted: an exception could come between the making of a container and the knowledge of it.
+    """
+    told: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     try:
-        yield
+        yield told
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -5,7 +5,8 @@ A request is one JSON object on stdin:
     {"owner": {"project": "spark-fabric", "stack": "ring", "fleet_id": "…", "state_id": "…"},
      "node": "spark1", "stage": "plane0", "desired": {…}, "holder": "who asks, and from where", "force": false}
 
-For `install` it is one line, and the contents of files follow (see `node.sent`).
+For `install` it is one line, and the contents of files follow (see `node.sent`). For `pack-engram` it is one line too,
+and nothing follows: stdin stays open for as long as somebody wants it.
 
 The answer is one JSON object on stdout; progress and errors are short lines on stderr.
 """

@@ -373,6 +373,12 @@ class System:
         poll.register(1, 0)  # what speaks against writing is reported unasked
         return bool(poll.poll(0))
 
+    def let_go(self) -> bool:
+        """Whether whoever asked has ended our stdin. Only where nothing follows a request of one line."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        return bool(poll.poll(0))
+
     def open_lock(self, path: str) -> Any:
         """An open file for `flock`, made where it is missing; programs that we start do not inherit it."""
         return open(os.open(self.path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+")

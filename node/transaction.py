@@ -9,10 +9,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, files, guard, kept, limits, lock, management, nfs, observe, owner, sent
+from . import alive, files, guard, kept, leftover, limits, lock, management, nfs, observe, owner, sent
 from .deviation import Deviation
 from .digest import digest, sha256
-from .docker import KEPT, connect
+from .docker import KEPT, PACKS, connect
 from .journal import APPLIED, APPLYING, HOME, REVERTING, Entry, Journal, Undo
 from .request import ENGINE_ALIVE, FAILED, NEWER_SCHEMA, READ_BACK, Failure, Request
 from .stages import STAGES, UNDO, Stage
@@ -285,7 +285,7 @@ def _tried(run: Run, operation: Undo) -> tuple[str, ...]:
 
 
 def _forget_engine(run: Run) -> None:
-    """Remove what is kept of an engine, and the volume with its weights.
+    """Remove what is kept of an engine, what packed for it, and the volume with its weights.
 
     A docker that does not answer is no reason to leave the rest as it is.
     """
@@ -294,9 +294,10 @@ def _forget_engine(run: Run) -> None:
     try:
         docker, label = connect(run.system), run.request.owner.label()
         kept.forget(docker, run.report, label)
+        leftover.remove(docker, run.report, label)
         nfs.forget(docker, run.report, label)
     except OSError as error:
-        run.report.note(f"docker does not answer ({error}): a container with the label {KEPT} may be left")
+        run.report.note(f"docker does not answer ({error}): a container with the label {KEPT} or {PACKS} may be left")
 
 
 def undo(run: Run) -> None:

@@ -374,6 +374,9 @@ class Machine(System):
     def run_for_caller(self, argv: list[str], timeout: float) -> Result:
         return self.run(argv, timeout)
 
+    def let_go(self) -> bool:
+        return False
+
     def docker_server(self) -> str:
         return self.docker_word
 

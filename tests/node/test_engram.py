@@ -8,8 +8,9 @@ import pytest
 
 from fleet.on_node import LIMITS_S
 from node import alive, lock
-from node.engram import LONGEST, _told_to_end
-from node.request import ENGINE_ALIVE, FAILED, OTHER_OWNER, Failure
+from node.docker import PACKS
+from node.engram import LONGEST, RANKS, STEP, _told_to_end
+from node.request import ENGINE_ALIVE, FAILED, OTHER_OWNER
 from tests.node.helpers import OWNER, ask, refused, take
 from tests.node.machine import Machine
 
@@ -66,6 +67,7 @@ def test_the_engram_is_packed_in_a_container_that_is_gone_afterwards(machine: Ma
     assert machine.containers == []
     container = told[0]
     assert container["name"] == NAME
+    assert container["labels"] == {"spark-fabric.pack": OWNER.label()}  # and none of a rank
     assert container["told"]["Image"] == IMAGE
     script = ["/opt/dsv41/scripts/pack_engram.py", "--rank", "1", "--tp", "4", "--out", "/engram"]
     assert container["told"]["Config"] == {
@@ -139,6 +141,10 @@ def _gone(machine: Machine) -> None:
     machine.caller_gone = lambda: len(machine.containers) > 0  # type: ignore[method-assign]
 
 
+def _let_go(machine: Machine) -> None:
+    machine.let_go = lambda: len(machine.containers) > 0  # type: ignore[method-assign]
+
+
 def _slow(machine: Machine) -> None:
     machine.hooks["sleep"] = lambda _: setattr(machine, "time", machine.time + LONGEST)
 
@@ -158,13 +164,33 @@ def _ended(machine: Machine) -> None:
     machine.hooks["sleep"] = lambda _: signal.raise_signal(signal.SIGTERM)
 
 
+def _ended_in(way: str) -> Callable[[Machine], None]:
+    """Told to end while docker answers a call."""
+
+    def happens(machine: Machine) -> None:
+        real = machine.docker_call
+
+        def call(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
+            answer = real(method, path, timeout, body)
+            if way in path:
+                signal.raise_signal(signal.SIGTERM)
+            return answer
+
+        machine.docker_call = call  # type: ignore[method-assign]
+
+    return happens
+
+
 @pytest.mark.parametrize(
     ("happens", "said"),
     [
         (_gone, "whoever asked is gone: packing was ended; run it again"),
+        (_let_go, "whoever asked is gone: packing was ended; run it again"),
         (_slow, f"packing was ended after {LONGEST} s"),
         (_silent, "docker does not answer: timed out"),
         (_ended, "was told to end: packing was ended"),
+        (_ended_in("/create"), "was told to end: packing was ended"),
+        (_ended_in("/start"), "was told to end: packing was ended"),
     ],
 )
 def test_the_container_is_gone_whatever_happens(
@@ -173,6 +199,12 @@ def test_the_container_is_gone_whatever_happens(
     happens(machine)
     assert f"spark1: {said}" in str(refused(machine, "pack-engram", "", WANTED))
     assert (machine.made, machine.containers) == (1, [])
+
+
+def test_who_is_told_to_end_before_the_start_starts_nothing(machine: Machine) -> None:
+    _ended_in("/create")(machine)
+    refused(machine, "pack-engram", "", WANTED)
+    assert not any(call[-1].endswith("/start") for call in machine.calls)
 
 
 def test_a_docker_that_is_busy_for_a_while_ends_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +250,79 @@ def test_one_that_somebody_removes_meanwhile_is_told(machine: Machine) -> None:
     assert "somebody removed the container while it packed" in str(refused(machine, "pack-engram", "", WANTED))
 
 
-def test_a_name_that_is_taken_is_refused_and_left(machine: Machine) -> None:
-    machine.containers = [{"id": "1", "name": NAME, "labels": {}, "state": "running"}]
+@pytest.mark.parametrize("labels", [{}, {PACKS: "spark-fabric/lab/another"}])
+def test_a_name_that_others_have_is_refused_and_left(labels: dict[str, str], machine: Machine) -> None:
+    machine.containers = [{"id": "1", "name": NAME, "labels": labels, "state": "running"}]
     failure = refused(machine, "pack-engram", "", WANTED)
-    assert f"spark1: has a container {NAME} already, which is running" in str(failure)
+    assert f"spark1: has a container {NAME} that is not this stack's, and is running" in str(failure)
     assert len(machine.containers) == 1
+
+
+def test_what_a_killed_run_left_is_removed_and_told(machine: Machine) -> None:
+    machine.containers = [{"id": "1", "name": NAME, "labels": {PACKS: OWNER.label()}, "state": "running"}]
+    told = ends(machine)
+    answer = ask(machine, "pack-engram", "", WANTED)
+    assert answer["packed"]
+    assert answer["notes"] == [f"container {NAME}: removed, left by a packing that was ended"]
+    assert told[0]["id"] == "made-1"
+    assert machine.containers == []
+
+
+@pytest.mark.parametrize(("labels", "left"), [({PACKS: OWNER.label()}, 0), ({}, 1)])
+def test_what_docker_made_without_saying_so_is_removed_and_what_others_made_is_left(
+    labels: dict[str, str], left: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = machine.docker_call
+
+    def call(method: str, path: str, *more: Any) -> tuple[int, bytes]:
+        if "/create" not in path:
+            return real(method, path, *more)
+        machine.containers.append({"id": "2", "name": NAME, "labels": labels, "state": "created"})
+        if not labels:
+            return real(method, path, *more)
+        message = "timed out"
+        raise OSError(message)
+
+    monkeypatch.setattr(machine, "docker_call", call)
+    failure = refused(machine, "pack-engram", "", WANTED)
+    assert "timed out" in str(failure) or "the name is in use" in str(failure)
+    assert len(machine.containers) == left
+
+
+def test_a_rank_that_starts_meanwhile_ends_it(machine: Machine) -> None:
+    rank = {"id": "7", "name": "spark-fabric-lab", "labels": {"spark-fabric.stack": OWNER.label()}, "state": "running"}
+    machine.hooks["sleep"] = lambda _: machine.containers.append(rank) if rank not in machine.containers else None
+    began = machine.time
+    failure = refused(machine, "pack-engram", "", WANTED)
+    assert failure.code == ENGINE_ALIVE
+    assert failure.lines[0] == "spark1: engine container spark-fabric-lab is running, wanted no engine"
+    assert "packing was ended" in failure.lines[1]
+    assert machine.containers == [rank]
+    assert machine.time - began == RANKS * STEP
+
+
+def _without_log(machine: Machine) -> None:
+    real = machine.docker_call
+
+    def call(method: str, path: str, timeout: float, body: bytes = b"") -> tuple[int, bytes]:
+        if "/logs" in path:
+            message = "timed out"
+            raise OSError(message)
+        return real(method, path, timeout, body)
+
+    machine.docker_call = call  # type: ignore[method-assign]
+
+
+def test_a_log_that_cannot_be_had_hides_nothing(machine: Machine) -> None:
+    _without_log(machine)
+    ends(machine, code=1, files=())
+    failed = "spark1: packing ended with exit code 1; its last lines:"
+    assert refused(machine, "pack-engram", "", WANTED).lines == (failed,)
+    _slow(machine)
+    assert refused(machine, "pack-engram", "", WANTED).lines == (f"spark1: packing was ended after {LONGEST} s",)
+    ends(machine)
+    answer = ask(machine, "pack-engram", "", WANTED)
+    assert (answer["packed"], answer["said"]) == (True, "")
 
 
 def test_nothing_is_packed_while_a_rank_of_the_stack_runs(machine: Machine) -> None:
@@ -240,12 +340,14 @@ def test_a_node_without_folder_or_image_or_mark_is_refused(machine: Machine) -> 
 
 
 def test_it_ends_by_itself_before_the_limit_of_whoever_asks() -> None:
-    removal = 60
-    assert lock.WAIT + LONGEST + removal < LIMITS_S["pack-engram"]
+    looks = 10 + 2 * 10  # the container, all of them, and a rank among these
+    log, removal = 2 * 10, 60
+    assert lock.WAIT + LONGEST + STEP + looks + log + removal < LIMITS_S["pack-engram"] - 30
 
 
 def test_a_signal_is_what_it_was_once_the_container_is_gone() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Failure, match="was told to end"), _told_to_end("spark1"):
+    with _told_to_end() as told:
         signal.raise_signal(signal.SIGTERM)
+    assert told == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before

@@ -1,10 +1,12 @@
 """Who may change a node, and when: owner, lock, engines and RDMA users, journals of other programs."""
 
 import json
+from typing import Any
 
 import pytest
 
 from node import observe, owner
+from node.docker import PACKS
 from node.request import Owner
 from tests.node.helpers import OWNER, ask, plane, plane_off, refused, relay, take
 from tests.node.machine import Machine
@@ -178,6 +180,26 @@ def test_engines_of_this_stack_are_stopped_and_removed_and_no_others(machine: Ma
     ask(machine, "engines", "engines", {"action": "remove", "grace": 1, "name": "spark-fabric-lab"})
     assert machine.containers == [other]
     assert ask(machine, "engines", "engines", {"action": "remove", "name": "spark-fabric-lab"})["changed"] == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "stage", "desired"),
+    [
+        ("engines", "engines", {"action": "stop"}),
+        ("engines", "engines", {"action": "remove", "name": "spark-fabric-lab"}),
+        ("revert", "undo", {}),
+    ],
+)
+def test_what_a_killed_packing_left_goes_with_the_engines_and_that_of_others_stays(
+    verb: str, stage: str, desired: dict[str, Any], machine: Machine
+) -> None:
+    take(machine)
+    packing = {"id": "1", "name": "spark-fabric-lab-pack", "labels": {PACKS: OWNER.label()}, "state": "running"}
+    other = {"id": "2", "name": "other-pack", "labels": {PACKS: "spark-fabric/ring/fleet-2"}, "state": "running"}
+    machine.containers = [packing, other]
+    answer = ask(machine, verb, stage, desired)
+    assert machine.containers == [other]
+    assert "container spark-fabric-lab-pack: removed, left by a packing that was ended" in answer["notes"]
 
 
 def test_who_asks_whose_the_engines_are_changes_nothing_and_is_refused_on_the_node_of_another_state(

@@ -362,3 +362,27 @@ def test_a_file_comes_in_through_the_command_line_behind_its_request() -> None:
         check=True,
     )
     assert json.loads(done.stdout) == {"ok": True, "verb": "install", "came": "bytes\nof a file"}
+
+
+def test_who_packs_knows_when_it_is_let_go_by_its_stdin() -> None:
+    program = (
+        "import signal, time\n"
+        "signal.alarm(20)\n"
+        "from node.__main__ import _request\n"
+        "from node.system import System\n"
+        "system = System()\n"
+        "print(_request(system, 'pack-engram').node, system.let_go(), flush=True)\n"
+        "while not system.let_go(): time.sleep(0.02)\n"
+        "print('let go', flush=True)\n"
+    )
+    owner = {"project": "p", "stack": "s", "fleet_id": "f", "state_id": "i"}
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps({"owner": owner, "node": "spark1"}) + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "spark1 False\n"
+        process.stdin.close()
+        assert process.stdout.read() == "let go\n"

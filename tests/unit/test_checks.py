@@ -475,11 +475,15 @@ def test_the_packed_engram_of_the_nodes_own_rank_is_looked_for(raw: Raw) -> None
         ("engram-space", "spark3 /data/engram"),
     ]
     assert "holds no engram-l14-r1of4.bin" in found[0].text()
-    assert "has 20.0 GiB left, wanted 50 GiB" in found[2].text()
+    assert "has 20.0 GiB left, wanted 50.0 GiB to pack the engram" in found[2].text()
     assert found[0].hint == "The engine packs it at its first start, which takes long."
     for node in raw.values():
         node["owner"] = {"project": "spark-fabric", "stack": "test", "fleet_id": "default", "state_id": "7"}
     assert next(iter(containers.engram(look(raw, config)))).hint.endswith("runs: python -m fleet pack -s test")
+    raw["spark3"]["folders"]["/data/engram"]["files"]["engram-l1-r2of4.bin.partial"] = 20 * GIB
+    assert "wanted 30.0 GiB to pack" in list(containers.engram(look(raw, config)))[2].text()
+    raw["spark4"]["owner"]["adoptable"] = True
+    assert "fleet pack" not in str(next(iter(containers.engram(look(raw, config)))).hint)
     assert list(containers.engram(look(raw))) == []  # no such volume
 
 

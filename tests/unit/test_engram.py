@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from fleet import engram, on_node
 from fleet.engram import pack
 from fleet.on_node import Answer, Link
 from fleet.weights_settings import MODEL
+from tests.unit import fakes
 from tests.unit.oneshots import NAME, NODES, OWNER, Json, owned, runs, survey
 
 GIB = 1 << 30
@@ -45,25 +50,37 @@ def is_packed(node: Json, rank: int) -> None:
 
 
 class Nodes:
-    """Nodes that pack; `asked` has what each was."""
+    """Nodes that pack; `asked` has what each was, `lifelines` what holds it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.asked: dict[str, Json] = {}
-        self.failing: dict[str, str] = {}
+        self.failing: dict[str, Answer] = {}
+        self.lifelines: list[engram.Lifeline] = []
         self.slow = threading.Event()
         self.slow.set()
         patch.setattr(engram, "program", lambda _: b"")
         patch.setattr(on_node, "ask", self._ask)
 
-    def _ask(self, verb: str, stack: str, link: Link, _: bytes, request: dict[str, Any]) -> Answer:
+    def _ask(
+        self, verb: str, stack: str, link: Link, _: bytes, request: dict[str, Any], *, content: engram.Lifeline
+    ) -> Answer:
         assert (verb, stack, request["owner"]) == ("pack-engram", "test", OWNER)
         desired = self.asked[link.name] = request["desired"]
         assert self.slow.wait(10)
-        if said := self.failing.get(link.name):
-            return Answer(link.name, 1, None, said)
+        self.lifelines.append(content)
+        if answer := self.failing.get(link.name):
+            return answer
         sizes = dict.fromkeys(desired["files"], 24 * GIB)
         result = {"packed": True, "seconds": 61.0, "files": sizes, "said": "done: 24 GiB", "notes": []}
         return Answer(link.name, 0, result, "")
+
+    @staticmethod
+    def ended(lifeline: engram.Lifeline) -> bool:
+        """Whether it ends, so that the stdin of ssh is closed."""
+        reader = threading.Thread(target=list, args=(lifeline.pieces(),), daemon=True)
+        reader.start()
+        reader.join(0.1)
+        return not reader.is_alive()
 
 
 def test_each_rank_that_has_none_is_packed_on_its_node_and_the_others_are_left(
@@ -124,15 +141,18 @@ def test_a_node_that_fails_is_told_with_its_lines_and_the_others_go_on(
     raw: dict[str, Json], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nodes, found = Nodes(monkeypatch), survey(raw, VOLUMES)
-    nodes.failing["spark3"] = "spark3: packing ended with exit code 1; its last lines:\nOSError: Input/output error"
+    said = "spark3: packing ended with exit code 1; its last lines:\nOSError: Input/output error"
+    nodes.failing["spark3"] = Answer("spark3", 1, None, said)
+    nodes.failing["spark4"] = Answer("spark4", -9, None, "")
     monkeypatch.setattr(fleet, "_looked", lambda *_: (found, []))
     assert fleet.VERBS["pack"](NAME, found.plan.settings, list(found.links.values())) == fleet.FAILED
     out, err = capsys.readouterr()
-    assert err.splitlines() == [
-        "spark3: packing ended with exit code 1; its last lines:",
+    assert sorted(err.splitlines()) == [
         "spark3: OSError: Input/output error",
+        "spark3: packing ended with exit code 1; its last lines:",
+        "spark4: ended with status -9 and said nothing",
     ]
-    assert out.count(": packed in 61 s") == 3
+    assert out.count(": packed in 61 s") == 2
 
 
 def test_everything_that_stands_in_the_way_is_told_at_once_and_nothing_is_begun(
@@ -153,10 +173,10 @@ def test_everything_that_stands_in_the_way_is_told_at_once_and_nothing_is_begun(
         "spark3 /data/engram: is no folder that is there, wanted that folder. Make it.",
         "spark1: is being changed by anna@desk (pid 7), wanted nobody at work there",
         "spark1: has no image engine:1, wanted the plan's image. `./pulumiw up -s test` brings it.",
-        f"spark2: has a container {PACK} already, wanted none. Unless somebody packs right now: sudo docker rm -f",
+        f"spark2: has a container {PACK} that is not this stack's, wanted the name free. Remove or rename it.",
         "spark3 /data/models: is not there, wanted a folder of weights",
         "spark4: docker does not answer",
-        "spark2 /data/engram: has 20.0 GiB left, wanted 50.0 GiB to pack in",
+        "spark2 /data/engram: has 20.0 GiB left, wanted 50.0 GiB to pack the engram",
         "spark2: rank 1 runs, in container spark-fabric-test, wanted no engine",
     ):
         assert any(line.startswith(start) for line in told), (start, told)
@@ -169,6 +189,34 @@ def test_all_ranks_have_to_answer_and_be_ours(raw: dict[str, Json], monkeypatch:
     silent, other = pack(survey(raw, VOLUMES, {"spark2": "No route to host"}))
     assert silent.startswith("spark2: does not answer (No route to host)")
     assert other.startswith("spark3: does not carry the mark of spark-fabric/test/default")
+    assert not nodes.asked
+
+
+def test_a_node_that_may_be_adopted_is_not_ours_yet(raw: dict[str, Json], monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+    raw["spark3"]["owner"]["adoptable"] = True
+    (line,) = pack(survey(raw, VOLUMES))
+    assert line.startswith("spark3: was freed by `fleet adopt`")
+    assert not nodes.asked
+
+
+def test_what_a_killed_run_of_ours_left_is_left_to_its_node(
+    raw: dict[str, Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(monkeypatch)
+    left = {"name": PACK, "labels": {"spark-fabric.pack": "spark-fabric/test/default"}, "state": "running"}
+    raw["spark2"]["docker"]["containers"].append(left)
+    assert pack(survey(raw, VOLUMES)) == []
+    assert len(nodes.asked) == 4
+
+
+def test_folders_that_a_look_could_not_have_are_told_with_its_words(
+    raw: dict[str, Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(monkeypatch)
+    raw["spark3"] |= {"folders": None, "errors": ["folders: [Errno 5] Input/output error"]}
+    (line,) = pack(survey(raw, VOLUMES))
+    assert line.startswith("spark3 /data/engram: could not be looked at: folders: [Errno 5] Input/output error, wanted")
     assert not nodes.asked
 
 
@@ -257,3 +305,61 @@ def test_the_image_that_is_known_by_its_id_is_the_one(raw: dict[str, Json], monk
     raw["spark2"]["docker"]["images"] = {"another-tag:1": ID}
     assert pack(survey(raw, VOLUMES, image_id=ID)) == []
     assert {one["image"] for one in nodes.asked.values()} == {ID}
+
+
+# Whose program ends
+
+
+def test_nodes_are_let_go_when_the_command_is_interrupted(
+    raw: dict[str, Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(monkeypatch)
+
+    def interrupted(*_: object) -> None:
+        assert not any(nodes.ended(one) for one in nodes.lifelines)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engram, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pack(survey(raw, VOLUMES))
+    assert nodes.lifelines
+    assert all(nodes.ended(one) for one in nodes.lifelines)
+
+
+PACKING = """
+import pathlib, sys, time
+sys.stdin.readline()
+pathlib.Path({place!r}).write_text("packs")
+sys.stdin.read()
+pathlib.Path({place!r}).write_text("was let go")
+"""
+COMMAND = """
+import signal
+signal.alarm(60)
+from pathlib import Path
+from fleet import engram, on_node
+from tests.unit.fakes import link, program
+on_node.folder = lambda stack: Path({place!r}).parent / stack
+on_node.ask("pack-engram", "test", link(1), program({packing!r}), {{}}, content=engram.Lifeline())
+"""
+
+
+def test_a_node_is_let_go_when_only_the_command_itself_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes.install(tmp_path, monkeypatch)
+    place = tmp_path / "said"
+    command = COMMAND.format(place=str(place), packing=PACKING.format(place=str(place)))
+
+    def says(text: str) -> bool:
+        end = time.monotonic() + 20
+        while not (place.exists() and place.read_text() == text) and time.monotonic() < end:
+            time.sleep(0.05)
+        return place.exists() and place.read_text() == text
+
+    with subprocess.Popen([sys.executable, "-c", command], cwd=on_node.ROOT) as process:
+        assert says("packs")
+        time.sleep(0.3)
+        assert place.read_text() == "packs"
+        process.kill()
+    assert says("was let go")

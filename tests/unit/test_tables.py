@@ -26,6 +26,7 @@ class Nodes:
     def __init__(self, patch: pytest.MonkeyPatch, **held: Json) -> None:
         self.held = {name: {SPS: None, STS: None, **held.get(name, {})} for name in NODES}
         self.failing: dict[tuple[str, str], str] = {}
+        self.silent = ("", "")  # node and action whose ssh is killed
         self.acts: list[tuple[str, str, Json | None]] = []
         patch.setattr(on_node, "on_all", self._on_all)
 
@@ -39,6 +40,8 @@ class Nodes:
         self.acts.append((name, desired["action"], desired.get("tables")))
         if said := self.failing.get((name, desired["action"])):
             return Answer(name, 1, None, said)
+        if self.silent == (name, desired["action"]):
+            return Answer(name, -9, None, "")
         whole = desired["action"] == "read"
         told = {one: held and {**held, **({} if whole else {"content": None})} for one, held in self.held[name].items()}
         return Answer(name, 0, {"tables": told, "changed": []}, "")
@@ -117,6 +120,26 @@ def test_what_one_node_refuses_keeps_all_others_as_they_are(monkeypatch: pytest.
         "Nothing was changed.",
     ]
     assert nodes.written == {}
+
+
+@pytest.mark.parametrize("act", ["look", "write"])
+def test_a_node_that_says_nothing_is_told_all_the_same(
+    act: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = Nodes(monkeypatch, spark1={SPS: table("aa")})
+    nodes.silent = ("spark3", act)
+    told = "spark3: ended with status -9 and said nothing"
+    assert tables(survey(owned(), VOLUME)) == [told, *(["Nothing was changed."] if act == "look" else [])]
+    assert "spark3" not in capsys.readouterr().out
+
+
+def test_a_node_that_may_be_adopted_is_not_ours_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, raw = Nodes(monkeypatch), owned()
+    raw["spark2"]["owner"]["adoptable"] = True
+    (line,) = tables(survey(raw, VOLUME))
+    assert line.startswith("spark2: was freed by `fleet adopt`, and no `up` has taken it since, wanted a node of")
+    assert line.endswith("`./pulumiw up -s test` comes first.")
+    assert not nodes.acts
 
 
 def test_a_node_that_fails_to_write_is_told_and_the_others_are_done(
