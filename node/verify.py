@@ -9,6 +9,8 @@ from .request import READ_BACK, Failure
 from .system import System
 
 HEADERS = 28  # bytes of IPv4 and ICMP around the payload of a ping
+TENTATIVE = 0x40  # IFA_F_TENTATIVE of linux/if_addr.h
+PATIENCE, STEP = 5, 0.1  # seconds
 
 Json = dict[str, Any]
 
@@ -32,7 +34,24 @@ def problems(system: System, node: str, desired: Json) -> list[str]:
     checks: list[Callable[[], list[str]]] = [partial(_peer, system, node, port, peer) for port, peer in pairs]
     checks += [partial(_far, system, node, far) for far in desired.get("far", [])]
     answers = [line for lines in system.parallel(checks) for line in lines]
-    return found + answers + _neighbours(system, node, ports)
+    fabric = {hca["netdev"] for hca in observed["hcas"].values()}
+    return found + answers + _neighbours(system, node, ports) + _unsettled(system, node, ports, fabric)
+
+
+def _unsettled(system: System, node: str, ports: list[Json], fabric: set[str]) -> list[str]:
+    """Planned ports on which the kernel still looks for a duplicate of an address, when it should be done with that.
+
+    It is a second or two after a port came up, announces the address once more then, and an engine that runs by then
+    would see its fabric change. So ports of a plane that was switched off just now are waited for too.
+    """
+    end = system.clock() + PATIENCE
+    while True:
+        rows = [line.split() for line in (system.text("/proc/net/if_inet6") or "").splitlines()]
+        busy = {row[5] for row in rows if len(row) == 6 and int(row[4], 16) & TENTATIVE} & fabric
+        if not busy or system.clock() > end:
+            what = f"its IPv6 address is not in use after {PATIENCE} s: a duplicate?"
+            return [f"{_where(node, port)}: {what}" for port in ports if port["netdev"] in busy]
+        system.sleep(STEP)
 
 
 def _where(node: str, port: Json) -> str:

@@ -43,6 +43,40 @@ def test_a_fabric_that_works_has_no_problems(fabric: Machine) -> None:
     assert verify(fabric, "spark1", _desired()) == {"problems": []}
 
 
+def _inet6(flags: str) -> str:
+    local = "fe80000000000000005aaafffe010110"
+    other = "fe80000000000000005aaafffe0101ff 02 40 20 40 enP7s7"  # of a port that is none of the fabric's
+    return f"{local} 03 40 20 {flags} enp1s0f0np0\n{other}\n"
+
+
+def test_an_address_that_the_kernel_still_checks_is_waited_for(fabric: Machine) -> None:
+    fabric.put("/proc/net/if_inet6", _inet6("40"))
+    waited: list[float] = []
+
+    def checked(_: list[str]) -> None:
+        waited.append(fabric.clock())
+        if len(waited) == 3:
+            fabric.put("/proc/net/if_inet6", _inet6("80"))
+
+    fabric.hooks["sleep"] = checked
+    assert verify(fabric, "spark1", _desired()) == {"problems": []}
+    assert len(waited) == 3
+
+
+def test_a_port_that_is_not_in_the_plan_is_waited_for_and_no_problem(fabric: Machine) -> None:
+    fabric.put("/proc/net/if_inet6", _inet6("c8").replace("enp1s0f0np0", "enp1s0f1np1"))
+    began = fabric.clock()
+    assert verify(fabric, "spark1", _desired()) == {"problems": []}
+    assert fabric.clock() - began > 5
+
+
+def test_an_address_that_somebody_else_has_is_told(fabric: Machine) -> None:
+    fabric.put("/proc/net/if_inet6", _inet6("c8"))
+    assert problems(fabric, "spark1", _desired()) == [
+        "spark1 enp1s0f0np0 (cable 0, plane 0): its IPv6 address is not in use after 5 s: a duplicate?"
+    ]
+
+
 def test_every_problem_of_a_node_is_told_at_once(fabric: Machine) -> None:
     fabric.links["enp1s0f0np0"].update(mtu=1500, addresses=[], carrier=False)
     fabric.silent = {"10.10.0.11", "10.10.1.11"}
