@@ -271,18 +271,8 @@ def go_back(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
     return OK
 
 
-def alike(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
-    """Make the speculation tables of all workers those of the head."""
-    return _once(name, settings, links, tables)
-
-
-def pack_engram(name: StackName, settings: Settings, links: Sequence[Link]) -> int:
-    """Pack the engram of every rank that has none on its node."""
-    return _once(name, settings, links, pack)
-
-
-def _once(name: StackName, settings: Settings, links: Sequence[Link], work: Callable[[Survey], list[str]]) -> int:
-    """Look at the fleet, and do some work that says what failed."""
+def once(name: StackName, settings: Settings, links: Sequence[Link], work: Callable[[Survey], list[str]]) -> int:
+    """Look at the fleet, and do some work in the engine's folders that says what failed."""
     found, _ = _looked(name, settings, links)
     failed = work(found)
     print("\n".join(failed), end="\n" if failed else "", file=sys.stderr)
@@ -358,8 +348,8 @@ VERBS: dict[str, Callable[[StackName, Settings, Sequence[Link]], int]] = {
     "retry": retry,
     "adopt": adopt,
     "rollback": go_back,
-    "tables": alike,
-    "pack": pack_engram,
+    "tables": partial(once, work=tables),
+    "pack": partial(once, work=pack),
     "smoke": ask,
     "revert": revert,
 }
