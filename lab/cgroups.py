@@ -59,7 +59,7 @@ def members(node: Node) -> set[int]:
 
 
 def kill(node: Node) -> bool:
-    """Cut the node's power; False if something is left after 10 s."""
+    """Cut the node's power; False if something is left after a minute."""
 
     def empty() -> bool:
         left = members(node)
@@ -70,7 +70,7 @@ def kill(node: Node) -> bool:
                 continue
         return not left
 
-    return wait_for(empty, 10)
+    return wait_for(empty, 60)
 
 
 def remove(node: Node) -> None:

@@ -70,11 +70,11 @@ def start(lab: Lab, name: str, *arguments: str) -> None:
             stderr=log,
             start_new_session=True,
         )
-    if not wait_for(lambda: pid(lab, name) is not None, 10, every=0.02):
+    if not wait_for(lambda: pid(lab, name) is not None, 60, every=0.02):
         raise LabError(f"{name} did not start, see {log.name}")
 
 
-def stop(lab: Lab, name: str, timeout: float = 10) -> bool:
+def stop(lab: Lab, name: str, timeout: float = 60) -> bool:
     """Ask the daemon to end; True once it has."""
     running = pid(lab, name)
     if running:

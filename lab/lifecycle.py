@@ -132,7 +132,7 @@ def boot(lab: Lab, wanted: Sequence[Node]) -> None:
     for node in wanted:
         nodes.start(lab, node)
     for node in wanted:
-        if not wait_for(partial(nodes.answers, node), 60):
+        if not wait_for(partial(nodes.answers, node), 180):
             raise LabError(f"{node.name} does not answer; see {lab.directory}/log/{node.name}.*")
         say(f"{node.name} answers at {node.address} after {time.monotonic() - began:.1f} s")
 

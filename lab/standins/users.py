@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from .model import BY_RDMA
 from .state import State
@@ -13,20 +16,30 @@ from .words import Row
 
 def living(state: State) -> list[Row]:
     """`dev`, `pid`, `comm` and `lqpn` of every user that lives."""
-    documents = [state.load(f"users/{path.stem}", {}) for path in sorted((state.root / "users").glob("*.json"))]
-    return [row for row in documents if row.get("dev") in BY_RDMA and _lives(row["pid"])]
+    found = [_read(path) for path in sorted((state.root / "users").glob("*.json"))]
+    return [row for row in found if row is not None and row.get("dev") in BY_RDMA]
 
 
-def _lives(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
+def _read(path: Path) -> Row | None:
+    """What a user wrote, while it holds its file's lock: that dies with it, its number may go to another process."""
+    with contextlib.suppress(FileNotFoundError), path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return json.loads(file.read() or "{}")  # type: ignore[no-any-return]
+    return None
 
 
 @contextlib.contextmanager
 def registered(state: State, device: str, name: str, qpn: int) -> Iterator[None]:
     """Be one, for as long as the block runs."""
-    document = f"users/{os.getpid()}"
-    state.save(document, {"dev": device, "pid": os.getpid(), "comm": name, "lqpn": qpn})
-    try:
-        yield
-    finally:
-        (state.root / f"{document}.json").unlink(missing_ok=True)
+    path = state.root / f"users/{os.getpid()}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps({"dev": device, "pid": os.getpid(), "comm": name, "lqpn": qpn}))
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

@@ -399,7 +399,7 @@ def test_before_a_container_is_made_its_node_is_cleared_of_leftovers(runs: list[
 
 
 def test_the_hooks_of_several_nodes_run_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    meet, met = threading.Barrier(2, timeout=10), list[str]()
+    meet, met = threading.Barrier(2, timeout=60), list[str]()
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         meet.wait()  # raises if the other one does not come meanwhile

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from lab.standins import counters
+from lab.standins import counters, users
 from tests.lab.mesh_reference import RULE
 from tests.lab.standins_bench import Bench
 
@@ -156,9 +156,12 @@ def test_what_a_hairpin_queue_dropped_is_in_the_statistics_of_its_port(spark: Be
 
 
 def test_users_of_a_device_are_shown_while_they_live(spark: Bench) -> None:
-    for pid, name in ((os.getpid(), "python3"), (1 << 22, "gone")):
-        spark.state.save(f"users/{pid}", {"dev": "rocep1s0f0", "pid": pid, "comm": name, "lqpn": 300})
-    for kind in ("qp", "pd"):
-        shown = json.loads(spark.ok(f"rdma -j resource show {kind}"))
-        assert [row["comm"] for row in shown if "pid" in row] == ["python3"]
-        assert f"pid {os.getpid()} comm python3" in spark.ok(f"rdma resource show {kind}")
+    # One that was killed: its number is another process's by now, a living one's.
+    killed = {"dev": "rocep1s0f0", "pid": os.getppid(), "comm": "killed", "lqpn": 299}
+    spark.state.save(f"users/{os.getppid()}", killed)
+    with users.registered(spark.state, "rocep1s0f0", "python3", 300):
+        for kind in ("qp", "pd"):
+            shown = json.loads(spark.ok(f"rdma -j resource show {kind}"))
+            assert [row["comm"] for row in shown if "pid" in row] == ["python3"]
+            assert f"pid {os.getpid()} comm python3" in spark.ok(f"rdma resource show {kind}")
+    assert "python3" not in spark.ok("rdma resource show qp")

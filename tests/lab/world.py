@@ -173,7 +173,7 @@ class Fleet:
     def log(self, rank: int) -> str:
         return (self.folder / f"log{rank}").read_text(errors="replace")
 
-    def ready(self, seconds: float = 30) -> str:
+    def ready(self, seconds: float = 60) -> str:
         """Wait until rank 0 serves; its log."""
         deadline = time.monotonic() + seconds
         while "Uvicorn running" not in self.log(0):
@@ -182,7 +182,7 @@ class Fleet:
             time.sleep(0.05)
         return self.log(0)
 
-    def fail(self, seconds: float = 40) -> None:
+    def fail(self, seconds: float = 60) -> None:
         """Wait until all have ended, each with 1."""
         assert [process.wait(seconds) for process in self.processes] == [1] * RANKS, self.log(0)
 

@@ -1,44 +1,80 @@
-"""Labs and stacks for the ladder: each lab is booted once a run, each module has a stack of its own."""
+"""Labs and stacks for the ladder: each lab serves many modules, each module has a stack of its own."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lab import api
 from lab.cabling import Topology
+from lab.shell import LabError
 
 from .rig import Rig, copy_checkout
 
 NewRig = Callable[..., Rig]
 
 
-def _lab(name: str, topology: Topology, folder: Path, nodes: int = 4) -> Iterator[api.Handle]:
-    kept = os.environ.get(f"LADDER_{topology.upper()}_LAB")  # the folder of a lab that is up, and stays up
-    if kept:
-        yield api.attach(Path(kept).name, Path(kept))
-        return
-    lab = api.start(name, folder, topology=topology, nodes=nodes, trace=True, owned=True)
-    try:
-        lab.load_image()
+class Labs:
+    """The labs of a run: one of each cabling, and a fresh one after tests that failed and left something there."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._up: dict[Topology, api.Handle] = {}
+
+    def lend(self, topology: Topology) -> Iterator[api.Handle]:
+        """Four nodes for one module."""
+        kept = os.environ.get(f"LADDER_{topology.upper()}_LAB")  # the folder of a lab that is up, and stays up
+        if kept:
+            yield api.attach(Path(kept).name, Path(kept))
+            return
+        lab = self._up.get(topology) or self._start(topology)
         yield lab
-    finally:
-        lab.stop()
+        # The modules after it would all fail for the first one's reason, and hide it.
+        if not _is_free(lab):
+            self._up.pop(topology).stop()
+
+    def _start(self, topology: Topology) -> api.Handle:
+        folder = self._folders.mktemp(f"{topology}-lab")
+        lab = api.start(f"{topology}-{os.getpid()}", folder, topology=topology, nodes=4, trace=True, owned=True)
+        self._up[topology] = lab
+        lab.load_image()
+        return lab
+
+    def close(self) -> None:
+        """End them all."""
+        for lab in self._up.values():
+            lab.stop()
+
+
+def _is_free(lab: api.Handle) -> bool:
+    """Whether all nodes answer, and none belongs to a stack."""
+    try:
+        return not any(lab.everywhere("ls -d /var/lib/spark-fabric 2>/dev/null || true").values())
+    except LabError:
+        return False
 
 
 @pytest.fixture(scope="session")
-def ring_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[api.Handle]:
+def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Labs]:
+    """All labs of the run."""
+    with closing(Labs(tmp_path_factory)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ring_lab(labs: Labs) -> Iterator[api.Handle]:
     """Four nodes in a ring."""
-    yield from _lab(f"ring-{os.getpid()}", "ring", tmp_path_factory.mktemp("ring-lab"))
+    yield from labs.lend("ring")
 
 
-@pytest.fixture(scope="session")
-def switched_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[api.Handle]:
+@pytest.fixture(scope="module")
+def switched_lab(labs: Labs) -> Iterator[api.Handle]:
     """Four nodes on a switch."""
-    yield from _lab(f"sw-{os.getpid()}", "switched", tmp_path_factory.mktemp("switched-lab"))
+    yield from labs.lend("switched")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from lab import api
+from lab.shell import wait_for
 from lab.snapshot import diff
 from lab.trace import Call
 
@@ -126,13 +127,8 @@ def test_a_value_written_straight_to_the_kernel_is_seen(ring: Fleet) -> None:
     since = time.time_ns()
     path = "/proc/sys/net/ipv4/conf/enp1s0f0np0/arp_ignore"
     ring.rig.lab.run("spark2", f"v=$(cat {path}); echo $v > {path}")
-    assert any("spark2: kernel value: ipv4/conf/enp1s0f0np0/arp_ignore" in line for line in seen_by(ring, since))
-
-
-def seen_by(fleet: Fleet, since: int) -> list[str]:
-    """What engines saw, once the watch on the node had time to write it down."""
-    time.sleep(0.2)
-    return fleet.witness.record(since).disturbed()
+    seen = "spark2: kernel value: ipv4/conf/enp1s0f0np0/arp_ignore"
+    assert wait_for(lambda: any(seen in line for line in ring.witness.record(since).disturbed()), 60)
 
 
 def test_addresses_of_another_pool(ring: Fleet) -> None:

@@ -75,7 +75,7 @@ def call(root: Path, node: str, run: str = "1", seconds: float = 2.0) -> str:
 def listening(root: Path, before: str = "", nodes: str = "ab") -> dict[str, Any]:
     """What the nodes hear of each other once the shell text `before` has run; the links as they are then, in a file."""
     script = f"{NETWORK}{before}\n{''.join(call(root, node) for node in nodes)}wait\nip -j -d link >{root}/links.json"
-    subprocess.run([*UNSHARE, "sh", "-c", script], check=True, cwd=ROOT, timeout=30)
+    subprocess.run([*UNSHARE, "sh", "-c", script], check=True, cwd=ROOT, timeout=60)
     return {node: json.loads((root / f"{node}.json").read_text())["ports"] for node in nodes}
 
 

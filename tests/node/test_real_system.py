@@ -97,9 +97,9 @@ def test_the_lock_is_free_again_when_its_process_is_killed(tmp_path: Path) -> No
     child = os.fork()
     if child == 0:
         with lock.held(system, "a run that dies"):
-            time.sleep(30)
+            time.sleep(300)
         os._exit(0)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while (lock.observe(system) or {"pid": 0})["pid"] != child and time.monotonic() < end:
         time.sleep(0.01)
     seen = lock.observe(system)
@@ -144,8 +144,8 @@ class _Lost(Management):
         return ["gone"] if self.mark.exists() else []  # type: ignore[attr-defined]
 
 
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("GONE", 0.2), ("AFTER", 0.4), ("_STEP", 0.02)):
+def _fast(monkeypatch: pytest.MonkeyPatch, gone: float = 0.2) -> None:
+    for name, value in (("GONE", gone), ("AFTER", 0.4), ("_STEP", 0.02)):
         monkeypatch.setattr(guard, name, value)
 
 
@@ -160,18 +160,18 @@ def test_the_guard_acts_when_its_run_was_killed_and_the_address_is_gone(
             gone.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not done.exists() and time.monotonic() < end:
         time.sleep(0.02)
     assert done.exists()
 
 
 def test_the_guard_lets_a_run_alone_that_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _fast(monkeypatch)
+    _fast(monkeypatch, gone=3)  # which the run below is much quicker than
     gone, done = tmp_path / "gone", tmp_path / "done"
     with guard.armed(System(), _Lost(gone), done.touch):
         gone.touch()
-    time.sleep(0.4)
+    time.sleep(3.5)
     assert not done.exists()
 
 
@@ -229,12 +229,12 @@ def test_an_answer_that_comes_in_drops_ends_with_its_time(tmp_path: Path) -> Non
         server.listen()
         thread = threading.Thread(target=drip, args=(server,))
         thread.start()
-        killer = threading.Timer(3, stop.set)
+        killer = threading.Timer(60, stop.set)
         killer.start()
         began = time.monotonic()
         with pytest.raises(OSError, match="timed out"):
             httpcall.call(place, "GET", "/", 0.3)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 30
         stop.set()
         thread.join()
         killer.cancel()
@@ -367,7 +367,7 @@ def test_a_file_comes_in_through_the_command_line_behind_its_request() -> None:
 def test_who_packs_knows_when_it_is_let_go_by_its_stdin() -> None:
     program = (
         "import signal, time\n"
-        "signal.alarm(20)\n"
+        "signal.alarm(120)\n"
         "from node.__main__ import _request\n"
         "from node.system import System\n"
         "system = System()\n"

@@ -75,7 +75,7 @@ class Project:
         return latest
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait until a condition holds; fails with what was waited for."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -95,4 +95,4 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     """End a started command for good, whatever has become of it."""
     if process.poll() is None:
         os.killpg(process.pid, 9)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)

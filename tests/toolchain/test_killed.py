@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,7 +76,7 @@ def test_after_a_sigkill_the_next_command_clears_all_that_is_left(wrapped: Wrapp
     bystander = subprocess.Popen(["sleep", "300"], env={"SPARK_FABRIC_RUN": f"{run}0"})
     try:
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         # The damage: a lock, a plugin with its command, an operation that will never end.
         assert wrapped.locked_by() == [process.pid]
         assert alive(command)
@@ -117,7 +116,7 @@ def test_a_living_run_keeps_its_lock_its_plugins_and_its_operations_and_hears_ct
         assert wrapped.pending() == ["begun"]
 
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode > 0, "pulumi ended by itself"
         assert not alive(command)
         assert wrapped.locked_by() == []
@@ -159,8 +158,7 @@ def test_a_lock_that_a_pulumi_may_hold_is_left(trial: state.Stack, tmp_path: Pat
     pulumi.chmod(0o755)
     holder = subprocess.Popen([pulumi, "60"])
     try:
-        # Until it has become the program, it is still the one that started it.
-        time.sleep(0.2)
+        wait_for(lambda: processes.executable(holder.pid) == "pulumi", "the program in place of its starter")
         path = lock(trial, holder.pid, os.uname().nodename)
         assert not state.clear_dead_locks(trial)
         assert path.exists()

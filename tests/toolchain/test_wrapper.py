@@ -147,13 +147,13 @@ def test_the_exit_code_is_pulumi_s(wrapped: Wrapped, code: int) -> None:
 
 
 def test_signals_go_to_pulumi_itself(wrapped: Wrapped) -> None:
-    wrapped.machine.pulumi(script=f"echo $$ > {wrapped.folder}/pid; exec sleep 30")
+    wrapped.machine.pulumi(script=f"echo $$ > {wrapped.folder}/pid; exec sleep 300")
     process = wrapped.start(wrapped.wrapper, "stack", "ls")
     try:
         wait_for(lambda: (wrapped.folder / "pid").exists() and (wrapped.folder / "pid").read_text(), "the stand-in")
         assert int((wrapped.folder / "pid").read_text()) == process.pid
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         assert process.returncode == -signal.SIGTERM
     finally:
         kill_group(process)

@@ -128,10 +128,10 @@ def test_a_node_out_of_reach_is_told_with_what_to_do(said: str, told: str, ssh: 
 
 
 def test_a_silent_node_costs_no_more_than_the_limit(ssh: FakeSsh) -> None:
-    ssh.does("spark1", "exec sleep 20")
+    ssh.does("spark1", "exec sleep 100")
     began = time.monotonic()
     answer = asked(limit=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50
     assert not answer.reached
     assert "no answer within 0.5 s" in answer.text
 
@@ -162,7 +162,7 @@ def test_noise_before_the_answer_does_no_harm(ssh: FakeSsh) -> None:
 
 
 def test_all_nodes_are_asked_at_once(ssh: FakeSsh, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(3, timeout=20)
+    together = threading.Barrier(3, timeout=60)
 
     def ask(verb: str, stack: str, one: Link, *_: object) -> Answer:
         together.wait()
