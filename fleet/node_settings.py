@@ -120,5 +120,9 @@ class Ssh(_Model):
         description="Known-hosts file with the nodes' keys, by address or name. Keys are always checked.",
     )
     connect_timeout: scalars.Whole = Field(
-        5, ge=1, le=60, description="How long a node may take to answer.", json_schema_extra={"unit": "s"}
+        5,
+        ge=1,
+        le=60,
+        description="How long a node may take to answer a look. A change gives it 30 s at least.",
+        json_schema_extra={"unit": "s"},
     )

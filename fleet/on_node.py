@@ -63,8 +63,12 @@ LIMITS_S = {
     "tables": 120,  # behind whoever has the node's lock
     "pack-engram": 4 * 3600 + 240,  # its own limit is shorter, so that it ends the container itself
 }
+# A look is over soon, so that a node that is off is named soon. What is to be done on a node that has just answered
+# does not fail because it is slow for some seconds.
+LOOKS = ("observe", "status", "cabling")
+CONNECT_S = 30
 # The program may still be inside its own clean-up when its limit is over; ssh is given that much longer.
-GRACE_S = 15
+GRACE_S = CONNECT_S + 15
 
 # Reads "<length>\n<zip>" from stdin, leaves the rest of stdin to the program, and runs the zip from memory.
 BOOT = (
@@ -84,7 +88,7 @@ class Link:
     port: int
     host_key: str  # "ssh-ed25519 AAAA…", as in a known_hosts line
     identity: str = ""  # relative to the checkout, or absolute; empty: what ssh's own configuration and agent offer
-    connect_s: int = 5  # seconds that the node may take to answer
+    connect_s: int = 5  # seconds that the node may take to answer a look
 
 
 class Content(Protocol):
@@ -212,7 +216,8 @@ def ssh_command(config: Path, link: Link, limit: int, verb: str) -> list[str]:
     """The command line that runs the node program as root, in at most `limit` seconds."""
     words = shlex.join(["timeout", "-k", "10", str(limit), "python3", "-IS", "-c", BOOT, verb])
     remote = f'if [ "$(id -u)" = 0 ]; then exec {words}; fi; exec sudo -n --preserve-env=SSH_CONNECTION {words}'
-    return ["ssh", "-F", str(config), "-o", "BatchMode=yes", "-T", link.name, remote]
+    patient = [] if verb in LOOKS else ["-o", f"ConnectTimeout={max(CONNECT_S, link.connect_s)}"]
+    return ["ssh", "-F", str(config), "-o", "BatchMode=yes", *patient, "-T", link.name, remote]
 
 
 def _unreachable(link: Link, text: str) -> str:

@@ -21,7 +21,7 @@ NEEDED = {  # command: Debian package
 }
 ELSEWHERE = "Without one, the offline preview of the stacks still works (README.md)."
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
-INOTIFY_OF_A_NODE = 11  # systemd, logind, dbus, NetworkManager, containerd
+INOTIFY_OF_A_NODE = 20  # systemd, logind, dbus, NetworkManager, containerd: 10 after a boot, 17 seen with an engine
 
 
 def release() -> dict[str, str]:
@@ -48,10 +48,11 @@ def require() -> None:
 
 
 def make_room(nodes: int, record: Path) -> None:
-    """Raise root's limit of inotify instances if so many more nodes would exceed it.
+    """Raise root's limit of inotify instances if it could be too low for so many nodes, those of all labs together.
 
     All nodes share the limit, and a node that meets it is broken in ways that nobody would trace back to
-    it. The limit that was found is kept in `record`, for `give_back` to set it again.
+    it. The limit that was found is kept in `record`, for `give_back` to set it again. What is in use counts on top,
+    though nodes that run are in it: others may be in the midst of their boot, with most of theirs still to come.
     """
     limit, used = int(INOTIFY.read_text()), _inotify_instances()
     needed = used + nodes * INOTIFY_OF_A_NODE
@@ -64,7 +65,7 @@ def make_room(nodes: int, record: Path) -> None:
         INOTIFY.write_text(f"{raised}\n")
     except OSError as error:
         raise LabError(
-            f"{nodes} more nodes need about {needed} inotify instances, and this machine allows root {limit}. "
+            f"{nodes} nodes need up to {needed} inotify instances, and this machine allows root {limit}. "
             f"Run: sysctl fs.inotify.max_user_instances={raised} (tried: {error.strerror})"
         ) from None
     say(f"fs.inotify.max_user_instances is {raised}, as long as a lab is up; it was {limit}")

@@ -128,7 +128,7 @@ def boot(lab: Lab, wanted: Sequence[Node]) -> None:
     """Start nodes and wait until each greets on SSH."""
     began = time.monotonic()
     with registry.locked():
-        host.make_room(sum(not daemons.pid(lab, node.name) for node in wanted), registry.ROOT / INOTIFY_RECORD)
+        host.make_room(sum(claim.nodes for claim in registry.claims()), registry.ROOT / INOTIFY_RECORD)
     for node in wanted:
         nodes.start(lab, node)
     for node in wanted:

@@ -62,7 +62,7 @@ def _load(work: Work, netdev: str, kept: Profile, taken: set[str]) -> None:
         path = f"{PROFILES}/{name}.nmconnection"
     text = re.sub(r"(?m)^id=.*$", lambda _: f"id={name}", kept["text"], count=1)
     work.system.write(path, text.encode(), Meta(0o600, 0, 0, 0))
-    result = work.system.change(["nmcli", "connection", "load", path], timeout=10)
+    result = work.system.change(["nmcli", "connection", "load", path])
     if result.ok:
         work.report.did(f"{netdev}: NetworkManager has its profile {name!r} again")
     else:

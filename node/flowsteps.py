@@ -54,7 +54,7 @@ class Qdisc:
         return ["clsact"]
 
     def do(self, work: Work) -> None:
-        result = work.system.change(["tc", "qdisc", "add", "dev", self.netdev, "clsact"], timeout=10)
+        result = work.system.change(["tc", "qdisc", "add", "dev", self.netdev, "clsact"])
         if result.ok:
             work.report.did(f"{self.netdev}: qdisc clsact")
         elif not tc.at_ingress(tc.qdiscs(work.system), self.netdev):  # else a run that was killed had come this far
@@ -162,7 +162,7 @@ def _holds(system: System, netdev: str, address: str) -> bool:
 
 
 def _must(system: System, subject: str, command: list[str]) -> None:
-    result = system.change(command, timeout=10)
+    result = system.change(command)
     if not result.ok:
         raise Failure(FAILED, f"{subject}: {' '.join(command)}: {result.reason()}")
 

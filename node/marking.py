@@ -115,8 +115,8 @@ def start(work: Work, marker: Json, *, again: bool = False) -> None:
     system, unit = work.system, meshunits.instance(marker["hca"])
     if is_ready(system, marker) and not again:
         return
-    system.change(["systemctl", "reset-failed", unit], timeout=10)  # after five deaths systemd does not start it else
-    result = system.change(["systemctl", "restart", unit], timeout=30)
+    system.change(["systemctl", "reset-failed", unit])  # after five deaths systemd does not start it else
+    result = system.change(["systemctl", "restart", unit])
     end = system.clock() + READY
     while not is_ready(system, marker):
         if not result.ok or system.clock() > end:
@@ -140,9 +140,9 @@ def undo_marker(work: Work, operation: Undo) -> None:
     unit = meshunits.instance(hca)
     state = work.system.run(["systemctl", "is-active", unit]).out.strip()
     if state == "failed":
-        work.system.change(["systemctl", "reset-failed", unit], timeout=10)
+        work.system.change(["systemctl", "reset-failed", unit])
     elif state not in mesh.IDLE:
-        result = work.system.change(["systemctl", "stop", unit], timeout=30)
+        result = work.system.change(["systemctl", "stop", unit])
         if not result.ok:
             raise Failure(FAILED, f"systemctl stop {unit}: {result.reason()}")
         work.report.did(f"{unit}: stopped")

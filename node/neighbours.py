@@ -48,4 +48,4 @@ def deviations(ports: Iterable[Json], table: Iterable[Json]) -> list[Deviation]:
 def forget(system: System, entries: Iterable[tuple[Json, Json, str]]) -> None:
     """Remove such entries, permanent ones too: the next packet asks for the MAC anew."""
     for port, peer, _ in entries:
-        system.change(["ip", "neigh", "del", peer["address"].split("/")[0], "dev", port["netdev"]], timeout=5)
+        system.change(["ip", "neigh", "del", peer["address"].split("/")[0], "dev", port["netdev"]])

@@ -185,7 +185,7 @@ def _complete(work: Work) -> None:
 def load(system: System) -> None:
     """Generate and load profiles. Raises `Failure`."""
     for command in (generate_command(system), ["nmcli", "connection", "reload"]):
-        result = system.change(command, timeout=30)
+        result = system.change(command)
         if not result.ok:
             raise Failure(FAILED, f"{' '.join(command)}: {result.reason()}")
 
@@ -218,7 +218,7 @@ def _load_anyhow(work: Work, netdevs: list[str]) -> None:
         work.report.note(f"{failure.lines[0]}: our profiles were removed one by one")
         for netdev in netdevs:
             work.system.remove(f"{PROFILES}/netplan-{netdev}.nmconnection")
-        work.system.change(["nmcli", "connection", "reload"], timeout=30)
+        work.system.change(["nmcli", "connection", "reload"])
 
 
 def _ports(work: Work) -> list[list[str]]:

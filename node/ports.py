@@ -19,7 +19,7 @@ STEP = 0.03  # seconds between two looks
 
 def link(system: System, netdev: str) -> dict[str, Any] | None:
     """A port as `ip` shows it: mtu and addresses with prefix length (not those that end by themselves), or None."""
-    result = system.run(["ip", "-j", "address", "show", "dev", netdev], timeout=5)
+    result = system.run(["ip", "-j", "address", "show", "dev", netdev], timeout=30)
     if not result.ok:
         return None
     shown = next((item for item in json.loads(result.out or "[]") if item.get("ifname") == netdev), None)
@@ -35,7 +35,7 @@ def link(system: System, netdev: str) -> dict[str, Any] | None:
 
 def connection(system: System, netdev: str) -> tuple[str, str]:
     """State and profile UUID of a port in NetworkManager; "" where there is none."""
-    result = system.run(["nmcli", "-g", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", netdev], timeout=5)
+    result = system.run(["nmcli", "-g", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", netdev], timeout=30)
     lines = [*result.out.splitlines(), "", ""] if result.ok else ["", ""]
     return lines[0], lines[1]
 
@@ -84,7 +84,7 @@ class Manage:
         return []
 
     def do(self, work: Work) -> None:
-        work.system.change(["nmcli", "device", "set", self.netdev, "managed", "yes"], timeout=10)
+        work.system.change(["nmcli", "device", "set", self.netdev, "managed", "yes"])
 
     def describe(self) -> dict[str, Any]:
         return {"manage": self.netdev}
@@ -118,7 +118,7 @@ class Activate:
             *(["nmcli", "--wait", "20", "connection", "up", f"netplan-{n}", "ifname", n] for n in self.netdevs),
             *(["nmcli", "--wait", "20", "device", "reapply", n] for n in self.again),
         ]
-        results = system.parallel([partial(system.change, command, timeout=30) for command in commands])
+        results = system.parallel([partial(system.change, command) for command in commands])
         failed = [
             f"{netdev}: {result.reason()}"
             for netdev, result in zip([*self.netdevs, *self.again], results, strict=True)
@@ -144,7 +144,7 @@ def one_link_local(system: System, netdev: str, wanted: str) -> None:
     seen = link_local(system, netdev)
     for address in seen:
         if address != wanted:
-            system.change(["ip", "-6", "address", "del", f"{address}/64", "dev", netdev], timeout=5)
+            system.change(["ip", "-6", "address", "del", f"{address}/64", "dev", netdev])
     if wanted not in seen:
         path = f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode"
         for mode in ("1", "0"):
@@ -153,7 +153,7 @@ def one_link_local(system: System, netdev: str, wanted: str) -> None:
 
 def link_local(system: System, netdev: str) -> list[str]:
     """The IPv6 link-local addresses of a port."""
-    shown = system.run(["ip", "-j", "-6", "address", "show", "dev", netdev, "scope", "link"], timeout=5)
+    shown = system.run(["ip", "-j", "-6", "address", "show", "dev", netdev, "scope", "link"], timeout=30)
     found = json.loads(shown.out or "[]") if shown.ok else []
     return [str(item["local"]) for part in found for item in part.get("addr_info", []) if "local" in item]
 
@@ -185,7 +185,7 @@ def was(netdev: str, observed: dict[str, Any], *, leftover: bool) -> dict[str, A
 def undo_managed(work: Work, operation: Undo) -> None:
     """Take a port from NetworkManager again, before it would start a profile of its own there."""
     netdev = operation["key"].removeprefix("managed:")
-    work.system.change(["nmcli", "device", "set", netdev, "managed", "no"], timeout=10)
+    work.system.change(["nmcli", "device", "set", netdev, "managed", "no"])
 
 
 def undo_port(work: Work, operation: Undo) -> None:
@@ -238,7 +238,7 @@ def _drop_addresses(work: Work, netdev: str, ours: list[str]) -> bool:
     while left & set((link(system, netdev) or {"addresses": []})["addresses"]):
         if system.clock() > end or not connection(system, netdev)[1]:
             for address in sorted(left & set((link(system, netdev) or {"addresses": []})["addresses"])):
-                system.change(["ip", "address", "del", address, "dev", netdev], timeout=5)
+                system.change(["ip", "address", "del", address, "dev", netdev])
             if left & set((link(system, netdev) or {"addresses": []})["addresses"]):
                 raise Failure(FAILED, f"{netdev}: {', '.join(sorted(left))} cannot be removed")
             break
@@ -252,19 +252,19 @@ def _settle(work: Work, netdev: str, before: dict[str, Any]) -> None:
     end = system.clock() + (WAIT / 2 if before["uuid"] else 0.0)
     while (seen := link(system, netdev)) and before["mtu"] and seen["mtu"] != before["mtu"]:
         if system.clock() > end:
-            system.change(["ip", "link", "set", "dev", netdev, "mtu", str(before["mtu"])], timeout=5)
+            system.change(["ip", "link", "set", "dev", netdev, "mtu", str(before["mtu"])])
             break
         system.sleep(STEP)
     for address in before["addresses"]:
         if seen and address not in seen["addresses"]:
-            system.change(["ip", "address", "add", address, "dev", netdev], timeout=5)
+            system.change(["ip", "address", "add", address, "dev", netdev])
     for to, via in before["routes"]:
         way = ["via", via] if via else []
-        system.change(["ip", "route", "replace", to, *way, "dev", netdev], timeout=5)
+        system.change(["ip", "route", "replace", to, *way, "dev", netdev])
     kernels = system.text(f"/proc/sys/net/ipv6/conf/{netdev}/addr_gen_mode") == "0"  # else NetworkManager makes them
     for address in link_local(system, netdev):
         if kernels and before["local"] is not None and f"{address}/64" not in before["local"]:
-            system.change(["ip", "-6", "address", "del", f"{address}/64", "dev", netdev], timeout=5)
+            system.change(["ip", "-6", "address", "del", f"{address}/64", "dev", netdev])
     for name, value in before["ipv6"].items():
         path = f"/proc/sys/net/ipv6/conf/{netdev}/{name}"
         end = system.clock() + (1.0 if before["uuid"] else 0.0)

@@ -144,7 +144,7 @@ def reinitialise(work: Work, operation: Undo, function: Json, seen: Json, missin
     work.journal.save()
     for key in devlink.differing(function, seen):
         value = [f"pci/{function['pci']}", "name", key, "value", str(function[key]), "cmode", "driverinit"]
-        _must(system, label, ["devlink", "dev", "param", "set", *value], 10)
+        _must(system, label, ["devlink", "dev", "param", "set", *value])
     start = system.clock()
     _must(system, label, ["devlink", "dev", "reload", f"pci/{function['pci']}", "action", "driver_reinit"], RELOAD)
     _come_back(work, function, missing)
@@ -162,7 +162,7 @@ def reinitialise(work: Work, operation: Undo, function: Json, seen: Json, missin
     return now
 
 
-def _must(system: System, label: str, command: list[str], timeout: float) -> None:
+def _must(system: System, label: str, command: list[str], timeout: float = 30.0) -> None:
     result = system.change(command, timeout=timeout)
     if not result.ok:
         raise Failure(FAILED, f"{label}: {' '.join(command)}: {result.reason()}", STOPPED)
@@ -225,7 +225,7 @@ def _settle_gid(work: Work, function: Json) -> None:
     if not moved_to(function, observed):
         return
     netdev = function["netdev"]
-    _must(work.system, name(function), ["ip", "address", "del", function["address"], "dev", netdev], 5)
+    _must(work.system, name(function), ["ip", "address", "del", function["address"], "dev", netdev])
     _profile_up(work, netdev)
     end = work.system.clock() + SETTLE
     while left := absent(function, _ports(work.system)):
@@ -237,7 +237,7 @@ def _settle_gid(work: Work, function: Json) -> None:
 
 
 def _offload(work: Work, function: Json, value: str) -> None:
-    _must(work.system, name(function), ["ethtool", "-K", function["netdev"], OFFLOAD, value], 10)
+    _must(work.system, name(function), ["ethtool", "-K", function["netdev"], OFFLOAD, value])
     work.report.did(f"{name(function)}: {OFFLOAD} {value}")
 
 
@@ -248,7 +248,7 @@ def _stop_marker(work: Work, hca: str) -> None:
         return
     if "markers" not in work.journal.stages:
         raise Failure(FAILED, f"{unit} runs, and is not of this stack: stop it (systemctl disable --now dsv41-mesh)")
-    _must(work.system, unit, ["systemctl", "stop", unit], 30)
+    _must(work.system, unit, ["systemctl", "stop", unit])
 
 
 def _as_before(operation: Undo) -> Json:

@@ -149,4 +149,4 @@ def undo_rule(work: Work, operation: Undo) -> None:
         for _ in range(8):
             if not work.system.run([*IPTABLES, "-C", name, *match], timeout=10).ok:
                 break
-            work.system.change([*IPTABLES, "-D", name, *match], timeout=10)
+            work.system.change([*IPTABLES, "-D", name, *match])

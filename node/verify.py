@@ -10,7 +10,7 @@ from .system import System
 
 HEADERS = 28  # bytes of IPv4 and ICMP around the payload of a ping
 TENTATIVE = 0x40  # IFA_F_TENTATIVE of linux/if_addr.h
-PATIENCE, STEP = 5, 0.1  # seconds
+PATIENCE, STEP = 15, 0.1  # seconds
 
 Json = dict[str, Any]
 
@@ -93,11 +93,8 @@ def _gid(port: Json, hca: Json, index: int | None) -> list[str]:
 
 
 def _ping(system: System, arguments: list[str]) -> bool:
-    """Two tries: the first may be lost while the neighbour's MAC is asked for."""
-    for wait in ("0.5", "1"):
-        if system.run(["ping", "-n", "-q", "-c", "1", "-W", wait, *arguments], timeout=3).ok:
-            return True
-    return False
+    """Three tries: the first may be lost while the neighbour's MAC is asked for, the second where a node is slow."""
+    return any(system.run(["ping", "-n", "-q", "-c", "1", "-W", wait, *arguments]).ok for wait in ("0.5", "1", "3"))
 
 
 def _peer(system: System, node: str, port: Json, peer: Json) -> list[str]:

@@ -38,9 +38,9 @@ def test_the_limit_is_raised_only_if_needed_and_given_back(tmp_path: Path, monke
     limit.write_text("128\n")
     monkeypatch.setattr(host, "INOTIFY", limit)
     monkeypatch.setattr(host, "_inotify_instances", lambda: 60)
-    host.make_room(6, record)
+    host.make_room(3, record)
     assert (limit.read_text(), record.exists()) == ("128\n", False)
-    host.make_room(8, record)
+    host.make_room(4, record)
     host.make_room(100, record)
     assert int(limit.read_text()) > 1000
     host.give_back(record)

@@ -73,7 +73,7 @@ def test_a_port_that_is_not_in_the_plan_is_waited_for_and_no_problem(fabric: Mac
 def test_an_address_that_somebody_else_has_is_told(fabric: Machine) -> None:
     fabric.put("/proc/net/if_inet6", _inet6("c8"))
     assert problems(fabric, "spark1", _desired()) == [
-        "spark1 enp1s0f0np0 (cable 0, plane 0): its IPv6 address is not in use after 5 s: a duplicate?"
+        "spark1 enp1s0f0np0 (cable 0, plane 0): its IPv6 address is not in use after 15 s: a duplicate?"
     ]
 
 

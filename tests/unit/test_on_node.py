@@ -85,6 +85,16 @@ def test_a_node_is_known_by_its_name_and_not_by_its_address(ssh: FakeSsh) -> Non
     assert (config.parent / "spark2.known_hosts").read_text() == "spark2 ssh-ed25519 AAAA2\n"
 
 
+@pytest.mark.parametrize(
+    ("verb", "connect_s", "given"),
+    [("observe", 7, None), ("cabling", 60, None), ("apply", 7, 30), ("revert", 60, 60), ("engines", 5, 30)],
+)
+def test_only_a_look_gives_a_node_up_within_seconds(verb: str, connect_s: int, given: int | None) -> None:
+    command = on_node.ssh_command(Path("config"), link(1, connect_s=connect_s), 10, verb)
+    found = [word for word in command if word.startswith("ConnectTimeout=")]
+    assert found == ([] if given is None else [f"ConnectTimeout={given}"])
+
+
 def test_a_configuration_that_is_the_same_is_not_written_again(ssh: FakeSsh) -> None:
     config = on_node.ssh_config("test", link(1))
     before = config.stat()
