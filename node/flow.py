@@ -155,7 +155,7 @@ def spelled(route: Json) -> list[str]:
 
 def routes_to(system: System, to: str) -> list[Json]:
     """The routes to exactly this destination. Raises `Failure`."""
-    shown = system.run(["ip", "-j", "-4", "route", "show", "exact", to], timeout=5)
+    shown = system.run(["ip", "-j", "-4", "route", "show", "exact", to])
     if not shown.ok:
         raise Failure(FAILED, f"ip route show exact {to}: {shown.reason()}")
     return [

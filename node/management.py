@@ -31,7 +31,7 @@ def remember(system: System, netdevs: set[str]) -> Management:
     """The port that carries our SSH connection, and the ports with a default route; none of `netdevs`, our own."""
     words = system.environ("SSH_CONNECTION").split()
     ours = words[2] if len(words) == 4 else ""
-    shown = system.run(["ip", "-j", "-4", "route", "show", "default"], timeout=5)
+    shown = system.run(["ip", "-j", "-4", "route", "show", "default"])
     default = {str(route.get("dev")) for route in json.loads(shown.out or "[]")} if shown.ok else set()
     default -= netdevs
     return Management(
@@ -44,7 +44,7 @@ def remember(system: System, netdevs: set[str]) -> Management:
 
 
 def _addresses(system: System) -> set[tuple[str, str]]:
-    shown = system.run(["ip", "-j", "address"], timeout=5)
+    shown = system.run(["ip", "-j", "address"])
     if not shown.ok:
         return set()
     return {

@@ -92,7 +92,7 @@ def tool(system: System, image: str) -> Tool | None:
     if not image:
         return None
     look = ["docker", "run", "--rm", "--pull=never", "--network=none", "--entrypoint=/bin/sh", image]
-    found = system.run([*look, "-c", f"command -v {TOOL} && command -v timeout"], timeout=30).ok
+    found = system.run([*look, "-c", f"command -v {TOOL} && command -v timeout"]).ok
     return Tool(image) if found else None
 
 

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 def observe(system: System) -> list[Json]:
     """Every IPv4 entry with a MAC as {"address", "netdev", "mac"}; none where the table cannot be read."""
-    shown = system.run(["ip", "-j", "-4", "neigh", "show"], timeout=5)
+    shown = system.run(["ip", "-j", "-4", "neigh", "show"])
     rows = json.loads(shown.out or "[]") if shown.ok else []
     return [
         {"address": row["dst"], "netdev": row["dev"], "mac": row["lladdr"].lower()} for row in rows if row.get("lladdr")

@@ -191,7 +191,7 @@ def _started(system: System, asking: Owner | None) -> Json | None:
 
 
 def _links(system: System) -> Json:
-    shown = system.run(["ip", "-j", "address"], timeout=5)
+    shown = system.run(["ip", "-j", "address"])
     if not shown.ok:
         message = f"ip address: {shown.reason()}"
         raise ValueError(message)
@@ -268,7 +268,7 @@ def _gids(system: System, port: str) -> list[Json]:
 
 
 def _routes(system: System) -> list[Json]:
-    shown = system.run(["ip", "-j", "-4", "route", "show", "table", "main"], timeout=5)
+    shown = system.run(["ip", "-j", "-4", "route", "show", "table", "main"])
     if not shown.ok:
         message = f"ip route: {shown.reason()}"
         raise ValueError(message)
@@ -305,7 +305,7 @@ def _files(system: System) -> Json:
 
 
 def _forwarding(system: System) -> Json:
-    shown = system.run(["iptables", "-w", "5", "-S"], timeout=10)
+    shown = system.run(["iptables", "-w", "5", "-S"])
     lines = shown.out.splitlines() if shown.ok else []
     return {
         "sysctl": {"net.ipv4.ip_forward": system.text("/proc/sys/net/ipv4/ip_forward")},

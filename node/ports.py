@@ -19,7 +19,7 @@ STEP = 0.03  # seconds between two looks
 
 def link(system: System, netdev: str) -> dict[str, Any] | None:
     """A port as `ip` shows it: mtu and addresses with prefix length (not those that end by themselves), or None."""
-    result = system.run(["ip", "-j", "address", "show", "dev", netdev], timeout=30)
+    result = system.run(["ip", "-j", "address", "show", "dev", netdev])
     if not result.ok:
         return None
     shown = next((item for item in json.loads(result.out or "[]") if item.get("ifname") == netdev), None)
@@ -35,7 +35,7 @@ def link(system: System, netdev: str) -> dict[str, Any] | None:
 
 def connection(system: System, netdev: str) -> tuple[str, str]:
     """State and profile UUID of a port in NetworkManager; "" where there is none."""
-    result = system.run(["nmcli", "-g", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", netdev], timeout=30)
+    result = system.run(["nmcli", "-g", "GENERAL.STATE,GENERAL.CON-UUID", "device", "show", netdev])
     lines = [*result.out.splitlines(), "", ""] if result.ok else ["", ""]
     return lines[0], lines[1]
 
@@ -153,7 +153,7 @@ def one_link_local(system: System, netdev: str, wanted: str) -> None:
 
 def link_local(system: System, netdev: str) -> list[str]:
     """The IPv6 link-local addresses of a port."""
-    shown = system.run(["ip", "-j", "-6", "address", "show", "dev", netdev, "scope", "link"], timeout=30)
+    shown = system.run(["ip", "-j", "-6", "address", "show", "dev", netdev, "scope", "link"])
     found = json.loads(shown.out or "[]") if shown.ok else []
     return [str(item["local"]) for part in found for item in part.get("addr_info", []) if "local" in item]
 

@@ -147,6 +147,6 @@ def undo_rule(work: Work, operation: Undo) -> None:
     match = operation["key"].removeprefix("rule:").split()
     for name in ("DOCKER-USER", "FORWARD"):
         for _ in range(8):
-            if not work.system.run([*IPTABLES, "-C", name, *match], timeout=10).ok:
+            if not work.system.run([*IPTABLES, "-C", name, *match]).ok:
                 break
             work.system.change([*IPTABLES, "-D", name, *match])

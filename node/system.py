@@ -306,7 +306,7 @@ class System:
             return error.strerror or str(error)
         return ""
 
-    def run(self, argv: list[str], timeout: float = 10.0) -> Result:
+    def run(self, argv: list[str], timeout: float = 30.0) -> Result:
         """Run a program that only looks."""
         return runner.run(argv, timeout)
 

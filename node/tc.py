@@ -87,7 +87,7 @@ def _batch(system: System, netdevs: list[str]) -> list[list[Json]] | None:
     lines = ["qdisc show", *(f"filter show dev {netdev} ingress" for netdev in netdevs)]
     with system.scratch() as folder:
         (folder / "batch").write_text("\n".join(lines) + "\n")
-        result = system.run(["tc", "-j", "-s", "-b", str(folder / "batch")], timeout=10)
+        result = system.run(["tc", "-j", "-s", "-b", str(folder / "batch")])
     if not result.ok:
         return None
     decoder, rest, listings = json.JSONDecoder(), result.out.strip(), []
@@ -133,7 +133,7 @@ def protocol(value: Any) -> int | None:
 def _shown(system: System, words: list[str], of_text: Any) -> list[Json]:
     """The rows of one listing; asked for once more as text where its JSON cannot be read."""
     flags = ["-s"] if words[0] == "filter" else []
-    result = system.run(["tc", "-j", *flags, *words], timeout=10)
+    result = system.run(["tc", "-j", *flags, *words])
     if not result.ok:
         if any(said in result.err for said in _NO_QDISC):
             return []
@@ -144,7 +144,7 @@ def _shown(system: System, words: list[str], of_text: Any) -> list[Json]:
         rows = None
     if _is_listing(rows):
         return list(rows or [])
-    text = system.run(["tc", *flags, *words], timeout=10)
+    text = system.run(["tc", *flags, *words])
     if not text.ok:
         raise Failure(FAILED, f"tc {' '.join(words)}: {text.reason()}")
     found: list[Json] = of_text(text.out)
