@@ -43,3 +43,13 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PULUMI_CREDENTIALS_PATH": str(home),
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
     }
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Repeat at the end what failed first: other failures may follow from it, and a log is read from its end."""
+    failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    reports = [report for report in failed if isinstance(report, pytest.TestReport)]
+    if len(reports) > 1:
+        first = min(reports, key=lambda report: report.stop)
+        terminalreporter.section(f"the first of {len(reports)} that failed: {first.nodeid} ({first.when})")
+        terminalreporter.write_line(first.longreprtext[-4000:])
