@@ -88,12 +88,15 @@ def at_rest(look: Callable[[], Probe], patience: float = PATIENCE_S) -> Probe:
     """Look again while nodes are being changed: by another run, or by what a killed run has left going.
 
     A plan made of a half-done change would be wrong as soon as that change is done. After `patience` seconds nodes
-    may still be busy; the answer then says so.
+    may still be busy; the answer then says so. A node without an answer is asked once more: it may only have been slow,
+    and without it much would be stopped or refused.
     """
     end = time.monotonic() + patience
     told: set[str] = set()
-    while True:
+    seen = look()
+    if seen.unreachable:
         seen = look()
+    while True:
         busy = {name: observed["lock"] for name, observed in seen.observed.items() if observed.get("lock")}
         if not busy or time.monotonic() > end:
             return seen
@@ -102,3 +105,4 @@ def at_rest(look: Callable[[], Probe], patience: float = PATIENCE_S) -> Probe:
                 print(f"{name}: waiting for {lock.get('holder')}, who is changing it", flush=True)
         told |= busy.keys()
         time.sleep(1)
+        seen = look()

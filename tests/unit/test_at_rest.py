@@ -59,6 +59,15 @@ def test_nodes_at_rest_are_looked_at_once(looks: Looks) -> None:
     assert looking.times == [0.0]
 
 
+def test_a_node_without_an_answer_is_asked_once_more(looks: Looks) -> None:
+    silent = Probe({"spark1": {"lock": None}}, {"spark2": "no answer within 11 s"})
+    looking = looks(silent, seen(busy=False))
+    assert at_rest(looking.look) == seen(busy=False)
+    looking = looks(silent)
+    assert at_rest(looking.look) == silent
+    assert len(looking.times) == 2
+
+
 def test_a_change_under_way_is_waited_for_and_its_maker_named_once(
     looks: Looks, capsys: pytest.CaptureFixture[str]
 ) -> None:
