@@ -23,7 +23,7 @@ class Labs:
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
-        self._up: dict[Topology, api.Handle] = {}
+        self._free: dict[Topology, api.Handle] = {}
 
     def lend(self, topology: Topology) -> Iterator[api.Handle]:
         """Four nodes for one module."""
@@ -31,22 +31,22 @@ class Labs:
         if kept:
             yield api.attach(Path(kept).name, Path(kept))
             return
-        lab = self._up.get(topology) or self._start(topology)
+        lab = self._free.pop(topology, None) or self._start(topology)
         yield lab
-        # The modules after it would all fail for the first one's reason, and hide it.
-        if not _is_free(lab):
-            self._up.pop(topology).stop()
+        if _is_free(lab):
+            self._free[topology] = lab
+        else:  # the modules after it would all fail for the first one's reason, and hide it
+            lab.stop()
 
     def _start(self, topology: Topology) -> api.Handle:
         folder = self._folders.mktemp(f"{topology}-lab")
-        lab = api.start(f"{topology}-{os.getpid()}", folder, topology=topology, nodes=4, trace=True, owned=True)
-        self._up[topology] = lab
+        lab = api.start(f"{folder.name}-{os.getpid()}", folder, topology=topology, nodes=4, trace=True, owned=True)
         lab.load_image()
         return lab
 
     def close(self) -> None:
         """End them all."""
-        for lab in self._up.values():
+        for lab in self._free.values():
             lab.stop()
 
 
