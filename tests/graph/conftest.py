@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import components.engine
-import components.leftover
-import fleet.on_node
 from components.cluster import Cluster, ClusterArgs
 from fleet.drift import Drift, Group
 from fleet.facts import parse
@@ -62,16 +58,6 @@ def links_of(plan: Plan) -> dict[str, Link]:
         node.name: Link(node.name, node.address, ssh.user, ssh.port, f"ssh-ed25519 AAAA{node.name}", ssh.identity or "")
         for node in plan.nodes
     }
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _ssh_files_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The generated ssh configurations do not belong into the checkout that is tested."""
-    with pytest.MonkeyPatch.context() as patch:
-        root = tmp_path_factory.mktemp("checkout")
-        for module in (fleet.on_node, components.engine, components.leftover):
-            patch.setattr(module, "ROOT", Path(root))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pulumi.runtime
+import pytest
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime import mocks, rpc
+
+from components import engine, leftover
+from fleet import on_node
 
 COMMAND, CONTAINER, PROVIDER = "command:local:Command", "docker:index/container:Container", "pulumi:providers:docker"
 VOLUME = "docker:index/volume:Volume"
@@ -130,12 +136,18 @@ class _Recorder(mocks.MockMonitor):
 
 
 def record(program: Callable[[], object], *, preview: bool = False, secret_keys: tuple[str, ...] = ()) -> Graph:
-    """Run a program against a recording monitor. In a preview no output of a resource is known."""
+    """Run a program against a recording monitor. In a preview no output of a resource is known.
+
+    The ssh configurations that it writes do not belong into the checkout, which other tests in this process want.
+    """
     monitor = _Recorder(_Mocks(known=not preview))
     pulumi.runtime.set_mocks(monitor.mocks, project="spark-fabric", stack="test", preview=preview, monitor=monitor)
     pulumi.runtime.set_all_config({}, [f"spark-fabric:{key}" for key in secret_keys])
     run = pulumi.runtime.test(program)  # type: ignore[no-untyped-call]
-    run()  # until everything is registered
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        for module in (on_node, engine, leftover):
+            patch.setattr(module, "ROOT", Path(folder))
+        run()  # until everything is registered
     return Graph(list(_resources(monitor.requests)))
 
 

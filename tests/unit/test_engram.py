@@ -357,7 +357,7 @@ def test_a_node_is_let_go_when_only_the_command_itself_is_killed(
             time.sleep(0.05)
         return place.exists() and place.read_text() == text
 
-    with subprocess.Popen([sys.executable, "-c", command], cwd=on_node.ROOT) as process:
+    with subprocess.Popen([sys.executable, "-c", command], cwd=Path(__file__).parents[2]) as process:
         assert says("packs")
         time.sleep(0.3)
         assert place.read_text() == "packs"

@@ -95,6 +95,10 @@ def test_only_a_look_gives_a_node_up_within_seconds(verb: str, connect_s: int, g
     assert found == ([] if given is None else [f"ConnectTimeout={given}"])
 
 
+def test_what_belongs_to_stacks_lies_in_this_checkout(checkout: Path) -> None:
+    assert (on_node.ROOT, on_node.folder("lab")) == (checkout, checkout / ".spark-fabric/lab")
+
+
 def test_a_configuration_that_is_the_same_is_not_written_again(ssh: FakeSsh) -> None:
     config = on_node.ssh_config("test", link(1))
     before = config.stat()
