@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import traceback
 from pathlib import Path
 
 from . import driver, offload, rules, system
@@ -28,6 +29,8 @@ def begin(state: State, function: Function) -> None:
             _reload(state, function)
         except ToolError as error:
             os.write(writer, error.text.encode())
+        except Exception:  # noqa: BLE001 - whatever it was, a port that stays away is not left unexplained
+            os.write(writer, traceback.format_exc().encode())
         os._exit(0)
     os.close(writer)
     with open(reader) as answer:
