@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from . import alive, files, guard, kept, leftover, limits, lock, management, nfs, observe, owner, sent
+from . import alive, files, guard, kept, leftover, limits, lock, management, nfs, observe, owner, sent, verify
 from .deviation import Deviation
 from .digest import digest, sha256
 from .docker import KEPT, PACKS, connect
@@ -109,7 +109,10 @@ def _switch_off(run: Run, stage: Stage, desired: dict[str, Any], observed: dict[
         entry.undo += stage.lost(observed)
         run.journal.stages[stage.name] = entry
         run.journal.save()
+    ports = {port["netdev"] for port in run.journal.stages[stage.name].desired.get("ports", [])}
     revert(run, stage.name)
+    # The node of a rank that leaves is not verified any more, and an engine may start as soon as this is done.
+    verify.unsettled(run.system, ports)
 
 
 def _with_folders(system: System, steps: list[Step]) -> list[Step]:

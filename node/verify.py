@@ -39,18 +39,24 @@ def problems(system: System, node: str, desired: Json) -> list[str]:
 
 
 def _unsettled(system: System, node: str, ports: list[Json], fabric: set[str]) -> list[str]:
-    """Planned ports on which the kernel still looks for a duplicate of an address, when it should be done with that.
+    """Planned ports whose IPv6 address is not in use when it should be."""
+    busy = unsettled(system, fabric)
+    what = f"its IPv6 address is not in use after {PATIENCE} s: a duplicate?"
+    return [f"{_where(node, port)}: {what}" for port in ports if port["netdev"] in busy]
+
+
+def unsettled(system: System, netdevs: set[str]) -> set[str]:
+    """Those on which the kernel still looks for a duplicate of an address, when it should be done with that.
 
     It is a second or two after a port came up, announces the address once more then, and an engine that runs by then
-    would see its fabric change. So ports of a plane that was switched off just now are waited for too.
+    would see its fabric change. So ports that were given back just now are waited for too.
     """
     end = system.clock() + PATIENCE
     while True:
         rows = [line.split() for line in (system.text("/proc/net/if_inet6") or "").splitlines()]
-        busy = {row[5] for row in rows if len(row) == 6 and int(row[4], 16) & TENTATIVE} & fabric
+        busy = {row[5] for row in rows if len(row) == 6 and int(row[4], 16) & TENTATIVE} & netdevs
         if not busy or system.clock() > end:
-            what = f"its IPv6 address is not in use after {PATIENCE} s: a duplicate?"
-            return [f"{_where(node, port)}: {what}" for port in ports if port["netdev"] in busy]
+            return busy
         system.sleep(STEP)
 
 

@@ -74,6 +74,18 @@ def test_everything_is_as_before_after_the_undo(machine: Machine) -> None:
     assert machine.time - start < 1
 
 
+@pytest.mark.parametrize(("netdev", "waits"), [(PORTS[0], True), ("enP7s7", False)])
+def test_a_plane_is_off_once_the_kernel_is_done_with_the_addresses_of_its_ports(
+    machine: Machine, netdev: str, waits: bool
+) -> None:
+    take(machine)
+    ask(machine, "apply", "plane0", plane())
+    machine.put("/proc/net/if_inet6", f"fe80000000000000005aaafffe010110 03 40 20 40 {netdev}\n")
+    start = machine.time
+    ask(machine, "apply", "plane0", plane_off())
+    assert (machine.time - start > 10) == waits
+
+
 def test_a_plane_that_is_switched_off_leaves_the_other_alone(machine: Machine) -> None:
     take(machine)
     ask(machine, "apply", "plane0", plane())
