@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 BASE = 180  # seconds for any change, the wait for the node's lock included
+CALL = 30.0  # seconds for one call of a tool that is done in moments: a node that is slow is not broken
 
 # Of one function's re-initialisation, in seconds.
 RELOAD = 60.0  # for the driver; 4 to 8 are usual

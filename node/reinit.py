@@ -9,7 +9,7 @@ from typing import Any
 
 from . import devlink, mesh, meshunits, observe
 from .journal import Undo
-from .limits import ALONE, RELOAD, RETURN, SETTLE
+from .limits import ALONE, CALL, RELOAD, RETURN, SETTLE
 from .plane import ARP, eui64, gid_indexes
 from .ports import Activate
 from .request import FAILED, READ_BACK, Failure
@@ -162,7 +162,7 @@ def reinitialise(work: Work, operation: Undo, function: Json, seen: Json, missin
     return now
 
 
-def _must(system: System, label: str, command: list[str], timeout: float = 30.0) -> None:
+def _must(system: System, label: str, command: list[str], timeout: float = CALL) -> None:
     result = system.change(command, timeout=timeout)
     if not result.ok:
         raise Failure(FAILED, f"{label}: {' '.join(command)}: {result.reason()}", STOPPED)

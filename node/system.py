@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from . import httpcall
 from . import run as runner
+from .limits import CALL
 from .run import Result
 
 T = TypeVar("T")
@@ -266,7 +267,7 @@ class System:
         self.path(path).write_text(value + "\n")
         self.checkpoint(f"after set {path}")
 
-    def change(self, argv: list[str], timeout: float = 30.0) -> Result:
+    def change(self, argv: list[str], timeout: float = CALL) -> Result:
         """Run a program that changes the machine."""
         self.checkpoint(f"before {' '.join(argv)}")
         result = self.run(argv, timeout)
@@ -306,7 +307,7 @@ class System:
             return error.strerror or str(error)
         return ""
 
-    def run(self, argv: list[str], timeout: float = 30.0) -> Result:
+    def run(self, argv: list[str], timeout: float = CALL) -> Result:
         """Run a program that only looks."""
         return runner.run(argv, timeout)
 

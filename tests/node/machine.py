@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import yaml
 
+from node.limits import CALL
 from node.plane import eui64
 from node.run import Result
 from node.system import Meta, System
@@ -358,11 +359,11 @@ class Machine(System):
     def environ(self, name: str) -> str:
         return self.env.get(name, "")
 
-    def change(self, argv: list[str], timeout: float = 30.0) -> Result:
+    def change(self, argv: list[str], timeout: float = CALL) -> Result:
         self.calls.append(argv)
         return super().change(argv, timeout)
 
-    def run(self, argv: list[str], timeout: float = 10.0) -> Result:  # noqa: ARG002
+    def run(self, argv: list[str], timeout: float = CALL) -> Result:  # noqa: ARG002
         name = argv[0].rpartition("/")[2]
         if name in self.hooks and (result := self.hooks[name](argv)) is not None:
             return result

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from node import meshunits
+from node.limits import CALL
 from node.meshup import up
 from node.request import Failure, Request
 from node.run import Result
@@ -95,7 +96,7 @@ class MeshMachine(Machine):
         seen["markers"] = sorted(hca for hca, row in self.markers.items() if row["active"])
         return seen
 
-    def run(self, argv: list[str], timeout: float = 10.0) -> Result:
+    def run(self, argv: list[str], timeout: float = CALL) -> Result:
         if argv[0] == "nvidia-smi" and argv[0] not in self.hooks:
             return Result(127) if self.gpu is None else Result(0, "\n".join(self.gpu))
         return super().run(argv, timeout)
