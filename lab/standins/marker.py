@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import driver, markerline
 from .model import BY_RDMA
-from .state import State
+from .state import State, try_lock
 from .system import ToolError
 from .words import Row
 
@@ -30,7 +30,7 @@ def attached(state: State) -> dict[str, Row]:
     for rdma, function in BY_RDMA.items():
         try:
             with _file(state, rdma).open() as file:
-                if _lock(file.fileno(), fcntl.LOCK_SH):
+                if try_lock(file.fileno(), fcntl.LOCK_SH):
                     continue
                 content = file.read()
         except (FileNotFoundError, PermissionError):
@@ -45,15 +45,6 @@ def attached(state: State) -> dict[str, Row]:
 
 def _file(state: State, rdma: str) -> Path:
     return state.root / "markers" / f"{rdma}.json"
-
-
-def _lock(file: int, kind: int) -> bool:
-    """Take a lock; False if somebody has it."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def main(name: str, argv: list[str]) -> int:
@@ -74,7 +65,7 @@ def main(name: str, argv: list[str]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         patience = time.monotonic() + 0.5  # a reader may hold the lock for a moment
-        while not _lock(file.fileno(), fcntl.LOCK_EX):
+        while not try_lock(file.fileno(), fcntl.LOCK_EX):
             if time.monotonic() > patience:
                 raise ToolError("RDMA-TX UDP rewrite flow attachment failed: File exists")
             time.sleep(0.02)

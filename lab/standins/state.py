@@ -94,6 +94,15 @@ class State:
         return (self.sys / "class/infiniband" / rdma).exists()
 
 
+def try_lock(file: int, kind: int) -> bool:
+    """Take a lock of a file that is open; False if somebody has it."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text().strip()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .model import BY_RDMA
-from .state import State
+from .state import State, try_lock
 from .words import Row
 
 
@@ -23,9 +23,7 @@ def living(state: State) -> list[Row]:
 def _read(path: Path) -> Row | None:
     """What a user wrote, while it holds its file's lock: that dies with it, its number may go to another process."""
     with contextlib.suppress(FileNotFoundError), path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file.fileno(), fcntl.LOCK_SH):
             return json.loads(file.read() or "{}")  # type: ignore[no-any-return]
     return None
 
