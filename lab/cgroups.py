@@ -70,7 +70,7 @@ def kill(node: Node) -> bool:
                 continue
         return not left
 
-    return wait_for(empty, 60)
+    return wait_for(empty)
 
 
 def remove(node: Node) -> None:

@@ -70,7 +70,7 @@ def start(lab: Lab, name: str, *arguments: str) -> None:
             stderr=log,
             start_new_session=True,
         )
-    if not wait_for(lambda: pid(lab, name) is not None, 60, every=0.02):
+    if not wait_for(lambda: pid(lab, name) is not None, every=0.02):
         raise LabError(f"{name} did not start, see {log.name}")
 
 

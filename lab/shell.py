@@ -47,8 +47,11 @@ def stream(argv: list[str], log: Path, doing: str) -> None:
         raise LabError(f"{doing} failed, see {log}:\n{tail}")
 
 
-def wait_for(condition: Callable[[], bool], timeout: float, every: float = 0.1) -> bool:
-    """Poll until the condition holds; False when the time (seconds) is up."""
+def wait_for(condition: Callable[[], bool], timeout: float = 60, every: float = 0.1) -> bool:
+    """Poll until the condition holds; False when the time (seconds) is up.
+
+    By default that is far longer than anything takes that comes at all, also on a machine that stands still a while.
+    """
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -27,7 +27,7 @@ def ports_up(lab: api.Handle, node: str, *wanted: str) -> bool:
     def now() -> set[str]:
         return {port for port, state in network.port_states(lab.lab.node(node)).items() if state == "up"}
 
-    return wait_for(lambda: now() == set(wanted), 60)
+    return wait_for(lambda: now() == set(wanted))
 
 
 def left_on_machine(name: str) -> list[str]:
@@ -73,9 +73,9 @@ def test_devices_are_found_by_pci_address_from_both_sides(lab: api.Handle) -> No
 def test_gids_follow_addresses(lab: api.Handle) -> None:
     gids = "cat /sys/class/infiniband/rocep1s0f0/ports/1/gids/*"
     lab.run("spark1", "ip address add 10.99.0.1/24 dev enp1s0f0np0")
-    assert wait_for(lambda: ":ffff:0a63:0001" in lab.run("spark1", gids).stdout, 60)
+    assert wait_for(lambda: ":ffff:0a63:0001" in lab.run("spark1", gids).stdout)
     lab.run("spark1", "ip address del 10.99.0.1/24 dev enp1s0f0np0")
-    assert wait_for(lambda: ":ffff:0a63:0001" not in lab.run("spark1", gids).stdout, 60)
+    assert wait_for(lambda: ":ffff:0a63:0001" not in lab.run("spark1", gids).stdout)
 
 
 def test_carrier_follows_cables_and_the_far_port(lab: api.Handle) -> None:
@@ -160,7 +160,7 @@ def test_a_call_that_is_stopped_before_does_not_happen_when_its_caller_was_kille
         lab.run("spark2", "(sh -c 'echo $$ > /tmp/caller; ip link set lo mtu 3000; :' >/dev/null 2>&1 &)")
         point.wait()
         lab.run("spark2", "kill -9 $(cat /tmp/caller)")
-    assert wait_for(lambda: not point.reached(), 60)
+    assert wait_for(lambda: not point.reached())
     assert lab.run("spark2", "cat /sys/class/net/lo/mtu").stdout == "65536\n"
     assert lab.trace("spark2")[0] == []
 
@@ -186,7 +186,7 @@ def test_engines_form_a_group_over_the_fabric_and_stop_at_once(lab: api.Handle) 
     ask = f"curl -fsm2 http://{head}:8888/v1/models"
     try:
         lab.everywhere(f"{addresses}\n{run} {words} {image}")
-        up = wait_for(lambda: lab.run("spark1", ask, check=False).returncode == 0, 60, every=0.5)
+        up = wait_for(lambda: lab.run("spark1", ask, check=False).returncode == 0, every=0.5)
         assert up, lab.everywhere("docker logs engine 2>&1 | tail")
         lab.run("spark1", "ip link set lo up")
         calls, events = lab.trace("spark1")
@@ -239,7 +239,7 @@ def test_an_owned_lab_ends_with_its_owner(folder: Path) -> None:
         assert any(line == "up\n" for line in owner.stdout)
         assert left_on_machine(name)
         owner.kill()
-    assert wait_for(lambda: not left_on_machine(name) and not place.exists(), 60, every=0.2)
+    assert wait_for(lambda: not left_on_machine(name) and not place.exists(), every=0.2)
 
 
 def test_a_second_lab_runs_beside_and_a_killed_one_leaves_nothing(lab: api.Handle, folder: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_second_lab_runs_beside_and_a_killed_one_leaves_nothing(lab: api.Handl
         for process in {*daemons, *(number for node in claim.members for number in cgroups.members(node))}:
             with contextlib.suppress(ProcessLookupError):  # one that ended with another
                 os.kill(process, signal.SIGKILL)
-        assert wait_for(lambda: not any(cgroups.members(node) for node in claim.members), 60)
+        assert wait_for(lambda: not any(cgroups.members(node) for node in claim.members))
         assert left_on_machine(name)
     again = api.start(name, folder / "elsewhere", nodes=1)
     assert again.run("spark1", "hostname").stdout == "spark1\n"

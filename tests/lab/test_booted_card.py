@@ -74,14 +74,14 @@ def forwarded(lab: api.Handle) -> Iterator[None]:
 
 def start_marker(lab: api.Handle, node: str, device: str) -> None:
     lab.run(node, f"systemd-run -q --unit=card-marker /opt/{MARKER} --device {device} {MARK}")
-    assert wait_for(lambda: device in lab.walk().view(node)["markers"], 60)
+    assert wait_for(lambda: device in lab.walk().view(node)["markers"])
 
 
 def write_latency(lab: api.Handle, index: str) -> subprocess.CompletedProcess[str]:
     """From spark1 to spark3, met over the management network."""
     words = f"-x {index} --flow_label=16383 -s 61440 -n 100"
     lab.run("spark3", f"systemd-run -q --collect --unit=card-latency ib_write_lat -d rocep1s0f1 {words}")
-    assert wait_for(lambda: "ib_write_lat" in lab.run("spark3", "rdma resource show qp").stdout, 60)
+    assert wait_for(lambda: "ib_write_lat" in lab.run("spark3", "rdma resource show qp").stdout)
     return lab.run("spark1", f"ib_write_lat -d rocep1s0f0 {words} {lab.address('spark3')}", check=False)
 
 
@@ -117,7 +117,7 @@ def test_a_path_through_the_card_of_a_node_in_the_middle(lab: api.Handle) -> Non
         assert done.returncode == 0, done.stderr
         assert " 61440   100 " in done.stdout
         sent = "cat /sys/class/infiniband/rocep1s0f0/ports/1/counters/port_xmit_packets"
-        assert wait_for(lambda: int(lab.run("spark1", sent).stdout) >= 1505, 60)
+        assert wait_for(lambda: int(lab.run("spark1", sent).stdout) >= 1505)
         assert hardware_packets(lab) == 1505
         assert forwarded_by_kernel(lab, "spark2") == software
 
@@ -155,11 +155,11 @@ def test_a_reinit_goes_on_when_its_caller_is_killed_and_gives_back_a_port_as_new
         lab.run("spark3", f"(sh -c 'devlink dev reload {handle}; :' >/dev/null 2>&1 &)")
         point.wait()
         assert "10.98.2.1" in lab.run("spark3", f"ip address show dev {port}").stdout
-    assert wait_for(lambda: "10.98.2.1" not in lab.run("spark3", f"ip address show dev {port}").stdout, 60)
+    assert wait_for(lambda: "10.98.2.1" not in lab.run("spark3", f"ip address show dev {port}").stdout)
     assert parameters(lab, port)["effective"] == 1024
     lab.run("spark3", "pkill -9 -f 'tools/devlink dev reload' -o")
     lab.clear_fault("spark3")
-    assert wait_for(lambda: parameters(lab, port)["effective"] == 8192, 60)
+    assert wait_for(lambda: parameters(lab, port)["effective"] == 8192)
     assert reinits(lab, handle) == count + 1
     lab.run("spark3", f"{set_size} 1024 && devlink dev reload {handle}")
     lab.adjust("spark3", "reload_seconds")
@@ -183,10 +183,10 @@ def test_markers_tell_the_trace_and_stop_at_a_break_point(lab: api.Handle) -> No
         lab.run("spark1", f"(/opt/{MARKER} --device rocep1s0f0 {MARK} >/dev/null 2>&1 &)")
         point.wait()
         assert lab.walk().view("spark1")["markers"] == {}
-    assert wait_for(lambda: "rocep1s0f0" in lab.walk().view("spark1")["markers"], 60)
+    assert wait_for(lambda: "rocep1s0f0" in lab.walk().view("spark1")["markers"])
     pid = lab.walk().view("spark1")["markers"]["rocep1s0f0"]["pid"]
     lab.run("spark1", f"kill {pid}; rm /opt/{MARKER}")
-    assert wait_for(lambda: len(lab.trace("spark1")[0]) == 2, 60)
+    assert wait_for(lambda: len(lab.trace("spark1")[0]) == 2)
     calls = [(call.tool, call.verb, call.argv[1:]) for call in lab.trace("spark1")[0]]
     assert calls == [("marker", "attach", ["rocep1s0f0"]), ("marker", "detach", ["rocep1s0f0"])]
 

@@ -66,7 +66,7 @@ class Group:
         return (self.folder / f"log{rank}").read_text(errors="replace")
 
     def ready(self) -> str:
-        assert wait_for(lambda: "Ready: API" in self.log(0), 60), self.log(0)
+        assert wait_for(lambda: "Ready: API" in self.log(0)), self.log(0)
         return self.log(0)
 
     def codes(self, seconds: float = 60) -> list[int]:
@@ -146,7 +146,7 @@ def test_a_worker_that_dies_leaves_health_good_and_requests_hanging(group: Start
 def test_a_fault_while_loading_takes_no_other_rank_with_it_at_once(group: Start, kind: str, code: int | None) -> None:
     one = group(ENGINE_FAULT=f"{kind}@1")
     one.start()
-    assert wait_for(lambda: "Load weight end" in one.log(2), 60)
+    assert wait_for(lambda: "Load weight end" in one.log(2))
     if code is not None:
         assert one.processes[1].wait(60) == code
     assert one.processes[2].poll() is None
@@ -225,6 +225,6 @@ def test_what_the_loader_refuses_ends_the_engine_in_the_loaders_words(
 def test_sigterm_while_waiting_for_others_ends_at_once(group: Start) -> None:
     one = group()
     one.start(range(1))
-    assert wait_for(lambda: "Init torch distributed begin." in one.log(0), 60)
+    assert wait_for(lambda: "Init torch distributed begin." in one.log(0))
     one.processes[0].terminate()
     assert one.codes(10) == [0]

@@ -85,7 +85,7 @@ def serving(lab: api.Handle, archive: Path) -> Iterator[str]:
         carriers.append(subprocess.Popen([ssh, *there, *words], stdin=subprocess.DEVNULL))
     try:
         for name in lab.names:
-            assert wait_for(partial(_answers, lab, name), 60), name
+            assert wait_for(partial(_answers, lab, name)), name
         yield f"127.0.0.1:{PORT}/engine@{digest}"
     finally:
         for carrier in carriers:

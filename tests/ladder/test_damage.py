@@ -164,7 +164,7 @@ class Fleet:
         before = self.before
         self.harm(table)
         if settled:
-            assert wait_for(settled, 60, every=0.5)
+            assert wait_for(settled, every=0.5)
         look = self.look()
         planned, reasons = self.reasons()
         since = time.time_ns()
@@ -327,13 +327,13 @@ def refused(fleet: Fleet) -> Refusal:
         lab.pull("2-3")
         lab.plug("spark1:f0", "spark3:f0")
         lab.plug("spark2:f1", "spark4:f1")
-        assert wait_for(lambda: given_up(lab, PULLED), 60, every=0.5)
+        assert wait_for(lambda: given_up(lab, PULLED), every=0.5)
         found = fleet.refusal()
     finally:
         for cable in ("1-2", "2-3", "3-4"):
             lab.plug(cable)
         fleet.undo(REFUSED)
-    assert wait_for(fleet.settled, 60, every=0.5)
+    assert wait_for(fleet.settled, every=0.5)
     return found
 
 

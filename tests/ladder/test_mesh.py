@@ -179,7 +179,7 @@ def test_another_queue_size_is_put_in_effect_one_function_at_a_time(fleet: Fleet
 def test_a_node_that_boots_has_its_mesh_back_without_an_up(fleet: Fleet) -> None:
     lab = fleet.rig.lab
     cut_and_boot(lab)
-    assert wait_for(lambda: len(fleet.paths().paths) == PATHS, 60, every=2), fleet.paths().problems
+    assert wait_for(lambda: len(fleet.paths().paths) == PATHS, every=2), fleet.paths().problems
     engines = {f"{name}-engine" for name in lab.names}
     assert {name: step.op for name, step in fleet.rig.preview().items()} == dict.fromkeys(GROUP | engines, "replace")
     fleet.rig.up()

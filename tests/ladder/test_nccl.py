@@ -188,7 +188,7 @@ def measuring(lab: api.Handle) -> list[str]:
 
 def test_each_cable_is_measured_each_way_in_each_plane_once_the_engines_have_ended(fleet: Fleet) -> None:
     lab, rig = fleet.rig.lab, fleet.rig
-    assert wait_for(lambda: not rig.engines(), 60)
+    assert wait_for(lambda: not rig.engines())
     before, since = lab.snapshots(), time.time_ns()
     lab.set_fault("spark2", f"slow.{F0}", "26")
     try:
@@ -215,7 +215,7 @@ def test_a_measurement_that_is_killed_leaves_no_process_on_any_node(fleet: Fleet
             words, cwd=rig.checkout, env=rig.environment, stdout=subprocess.DEVNULL, start_new_session=True
         ) as process:
             try:
-                assert wait_for(lambda: len(measuring(lab)) == len(lab.names), 60)
+                assert wait_for(lambda: len(measuring(lab)) == len(lab.names))
             finally:
                 os.killpg(process.pid, signal.SIGKILL)
         assert wait_for(lambda: measuring(lab) == [], 10)

@@ -128,7 +128,7 @@ def test_a_value_written_straight_to_the_kernel_is_seen(ring: Fleet) -> None:
     path = "/proc/sys/net/ipv4/conf/enp1s0f0np0/arp_ignore"
     ring.rig.lab.run("spark2", f"v=$(cat {path}); echo $v > {path}")
     seen = "spark2: kernel value: ipv4/conf/enp1s0f0np0/arp_ignore"
-    assert wait_for(lambda: any(seen in line for line in ring.witness.record(since).disturbed()), 60)
+    assert wait_for(lambda: any(seen in line for line in ring.witness.record(since).disturbed()))
 
 
 def test_addresses_of_another_pool(ring: Fleet) -> None:

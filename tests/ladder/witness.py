@@ -170,7 +170,7 @@ def watching(lab: api.Handle) -> Iterator[Witness]:
     end = f"kill -- -$(cat {kernel_watch.LEADER}) 2>/dev/null; rm -rf {kernel_watch.FOLDER}"
     lab.everywhere(f"{end}; setsid -f python3 -IS -c {program} </dev/null >/dev/null 2>&1")
     try:
-        if not wait_for(lambda: _all_watched(lab), 60, every=0.2):
+        if not wait_for(lambda: _all_watched(lab), every=0.2):
             raise LabError(f"{lab.lab.name}: the kernels cannot be watched")
         yield Witness(lab)
     finally:
